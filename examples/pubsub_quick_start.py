@@ -126,7 +126,7 @@ def publish(stub, metadata, topic, fields):
     event = {"id": "234", "schema_id": schema_id, "payload": encode(schema, {**system, **fields})}
     response = stub.Publish(pb2.PublishRequest(topic_name=topic, events=[event]), metadata=metadata)
     for result in response.results:
-        print(result.replay_id.hex() if result.replay_id else f"# refused: {result.error.msg}", flush=True)
+        print(result.replay_id.hex() if result.replay_id else f"# rejected: {result.error.msg}", flush=True)
 
 
 def main():

@@ -1,24 +1,24 @@
-"""Keeps an exact copy of some objects' records in an SQLite file, by the events on /data/ChangeEvents.
+"""Maintain an exact copy of the records of some objects in an SQLite file, from the events on /data/ChangeEvents.
 
     python examples/replicate.py FILE ENTITY...
 
-The first run reads every record, later ones go on after the last event dealt with; it may be stopped, or killed, at
-any moment. Needs `tidewire serve` with the entities selected for change data capture. TIDEWIRE_URL, TIDEWIRE_USERNAME
-and TIDEWIRE_PASSWORD say where, and as whom; without them it is the server that `tidewire serve --dev` starts.
+The first run reads every record; later runs resume after the last processed event. It can be stopped or killed at any
+time. The entities must be selected for change data capture. Set TIDEWIRE_URL, TIDEWIRE_USERNAME and TIDEWIRE_PASSWORD
+for a server other than that of `tidewire serve --dev`.
 
 How a copy stays exact:
 
 - The changes of one transaction are stored in one transaction of the file, together with the replay id of its last
-  event. It is over when an event with another transaction key comes, or when nothing has come for a while.
-- A gap event says that records changed, not how: they are dirty, further events on them do not count, and before
-  the transaction is stored they are read anew.
-- An overflow event names no record. The subscription ends, the whole entity is read, what is not found any more is
-  taken out of the copy, and the subscription begins again after that event. The same is done after an event for all
-  records of an entity, and when its events begin to come in another schema and its fields differ.
-- What is read may be newer than the next events. They then set fields back for a moment, until the events that
-  the reading was ahead of have come as well; an update of a record that is not in the copy is one of those.
-- A text that comes as a difference is put together and held against its hash. If that is not the text, the
-  difference was made from another one, and the record is dirty.
+  event. A transaction ends with an event of another transaction key, or when no event arrives for a while.
+- A gap event has no field values. Its records become dirty: later events on them are ignored, and they are read again
+  before the transaction is stored.
+- An overflow event names no record. The program unsubscribes, reads the whole entity, removes missing records from the
+  copy, and subscribes again after that event. It does the same after an event for all records of an entity, and when
+  its events change to a schema with other fields.
+- A read may be newer than the next events. They then set fields back until the events that the read was ahead of have
+  arrived as well; an update of a record that is not in the copy is one of those.
+- A text difference is applied and verified by its hash. If the hash does not match, the difference was computed from
+  another text, and the record becomes dirty.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Copy:
 
 
 class Source:
-    """What is read from the server beside its events."""
+    """Reads records and types from the server."""
 
     def __init__(self, signed_in: Login) -> None:
         self._rest = RestClient(signed_in)

@@ -1,4 +1,4 @@
-"""Watches invoice statements, and goes on after the last notification seen when it is started again.
+"""Watch invoice statements; resume after the last notification when started again.
 
     python examples/watch_invoices.py [FILE]
 
@@ -25,7 +25,7 @@ CREDENTIALS = Credentials(
 
 
 def load_replay_id(marker: Path) -> int:
-    """Where to begin: after the last notification dealt with, or with the first that is kept."""
+    """Return the start position: after the last processed notification, or the oldest retained one."""
     return int(marker.read_text()) if marker.exists() else ALL_EVENTS
 
 

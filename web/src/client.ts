@@ -6,7 +6,7 @@ import { API_VERSION } from "./version";
 export const REPLAY_NEW = -1;
 export const REPLAY_ALL = -2;
 
-/** A client that has not shaken hands yet. `replayFrom` tells for each channel after which event to go on. */
+/** A client before its handshake. `replayFrom` returns the replay id to resume after, by channel. */
 export function newClient(token: string, replayFrom: (channel: string) => number | undefined): CometD {
   const cometd = new CometD();
   // A browser's websocket cannot carry an Authorization header, and JSONP carries none at all.
@@ -46,7 +46,7 @@ export function isReplayInvalid(reason: string): boolean {
   return /replayId .* was invalid/.test(reason);
 }
 
-/** Whether the network, or a server that has forgotten the session, kept a subscribe from being answered. */
+/** Whether a subscribe failed because of the network, or because the server no longer knows the session. */
 export function isPassing(reason: string): boolean {
   return reason === "" || reason.startsWith("401") || reason === "403::Unknown client";
 }

@@ -1,4 +1,4 @@
-// A platform event of the org, as the Tooling API tells of it.
+// A platform event of the org, as the Tooling API returns it.
 
 export interface EventField {
   fullName: string;
@@ -13,6 +13,6 @@ export interface EventType {
   pluralLabel: string;
   publishBehavior: string;
   fields: EventField[];
-  /** What else is told of it, so that saving keeps it. */
+  /** Other metadata, kept when saving. */
   more: Record<string, unknown>;
 }

@@ -25,7 +25,7 @@ export interface FeedListener {
   onState(state: FeedState): void;
   /** The login no longer counts. The feed has stopped; make a new one with a new token. */
   onSignedOut(): void;
-  /** The server refuses the channel itself. The feed has stopped. */
+  /** The server rejected the channel. The feed has stopped. */
   onRefused(reason: string): void;
 }
 
@@ -78,7 +78,7 @@ export function startFeed(token: string, bookmark: Bookmark, listener: FeedListe
     isSubscribed = false;
     const reason = reply.error ?? "";
     if (isPassing(reason)) {
-      return; // the next connect tells how to go on
+      return; // the next connect decides how to continue
     }
     if (isReplayInvalid(reason) && bookmark.replayId !== REPLAY_ALL) {
       // Older than what the log keeps, or from a log that has been replaced: show what there is now.

@@ -27,7 +27,7 @@ export function formatTime(ms: number): string {
   return TIME.format(new Date(ms));
 }
 
-/** How long something takes or has taken, in the one unit that tells most. */
+/** A duration in its most useful unit. */
 export function formatSpan(ms: number): string {
   const seconds = ms / 1000;
   if (seconds < 120) {

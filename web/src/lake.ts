@@ -47,7 +47,7 @@ function isResyncing(status: LakeStatus): boolean {
   return typeof told === "number" ? told > 0 : told.length > 0;
 }
 
-/** Records that a gap or an overflow has made stale and that are still to be read again. */
+/** Records that are stale after a gap or overflow event and not read again yet. */
 export function countStale(status: LakeStatus): number {
   return status.dirty ?? (status.replicas ?? []).reduce((sum, row) => sum + (row.stale ?? 0), 0);
 }
@@ -61,7 +61,7 @@ export function resyncing(status: LakeStatus): string {
   return told.length === 0 ? "" : `Being read again as a whole: ${told.join(", ")}.`;
 }
 
-/** What is known of stale records in words; those that the server refuses to give stay so. */
+/** A text about stale records; those that the server does not return stay stale. */
 export function staleness(status: LakeStatus): string {
   const waiting = countStale(status);
   const givenUp = status.given_up ?? 0;

@@ -1,4 +1,4 @@
-// How the server stands, asked for every few seconds and kept for the charts, whichever page is shown.
+// Polls the server status every few seconds and keeps samples for the charts, whichever page is shown.
 
 import { explain, Refused, type Api } from "./api";
 import { Store } from "./store";
@@ -54,9 +54,9 @@ export interface ReplicaRow {
   [more: string]: unknown;
 }
 
-/** What a lake tells of itself. It may tell less or more: what is not named here is shown by its name. */
+/** The status of a lake. Fields may be missing, and unknown ones are shown by name. */
 export interface LakeStatus {
-  /** How the pipeline does, in a word of its own, and what it is up against. */
+  /** The health of the pipeline, and its current problem. */
   health?: string;
   problem?: string;
   /** Positions that the server is ahead of the archive, null if that is not known. */
@@ -103,7 +103,7 @@ export interface Known {
   limits: Limits | null;
   /** What went wrong when asking; it may go right the next time. */
   problem: string;
-  /** Why this login is not told; empty if it is. */
+  /** Why this login gets no status; empty if it does. */
   statusRefused: string;
   pipelineRefused: string;
   samples: readonly Sample[];
@@ -127,7 +127,7 @@ interface Counted {
   requests: number;
 }
 
-/** Ask until told to stop. What this login may not know is asked once. */
+/** Poll until stopped. Resources that this login may not read are requested once. */
 export function startSampler(api: Api, known: Store<Known>): () => void {
   const refusals = new Map<string, string>();
   let isOver = false;

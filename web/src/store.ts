@@ -1,4 +1,4 @@
-// A value that parts of the page share and are told of when it changes.
+// A shared value whose subscribers are notified when it changes.
 
 import { useEffect, useState } from "preact/hooks";
 

@@ -7,7 +7,7 @@ import { Store } from "./store";
 const MAX_LINES = 200;
 const MAX_EVENTS = 500;
 
-/** One reply on a meta channel, or several connects in a row that told nothing new. */
+/** One reply on a meta channel, or several consecutive connects without news. */
 export interface LogLine {
   number: number;
   times: number;
@@ -34,7 +34,7 @@ export class Stream {
   /** How many events arrived since the channel was subscribed to. */
   readonly arrived = new Store(0);
   readonly state = new Store<StreamState>("closed");
-  /** Why the server refused the channel, empty if it did not. */
+  /** Why the server rejected the channel; empty if it did not. */
   readonly refusal = new Store("");
   /** The channel that is subscribed to, empty if none is. */
   readonly channel = new Store("");
@@ -110,7 +110,7 @@ export class Stream {
     const data = message.data as Record<string, unknown>;
     const replayId = (data["event"] as { replayId?: number } | undefined)?.replayId ?? null;
     if (replayId !== null) {
-      // After a lost connection the client shakes hands anew and goes on from here.
+      // After a lost connection the client does a new handshake and resumes from here.
       this.#replayFrom.set(channel, replayId);
     }
     this.#count += 1;
@@ -121,7 +121,7 @@ export class Stream {
 
   #write(line: LogLine): void {
     const [before, ...older] = this.log.value;
-    // On a busy channel every poll ends in a connect: told one by one they would push out all the rest.
+    // On a busy channel every poll ends in a connect: listed one by one, they would push out everything else.
     const lines = isRepeated(line, before)
       ? [{ ...line, number: before.number, times: before.times + 1 }, ...older]
       : [line, ...this.log.value];
@@ -146,7 +146,7 @@ export class Stream {
   }
 }
 
-/** Whether one connect only goes on with the one before, as every poll does. */
+/** Whether a connect only continues the one before, as every poll does. */
 function isRepeated(line: LogLine, before: LogLine | undefined): before is LogLine {
   return line.what === "connect" && line.isGood && before?.what === "connect" && before.isGood;
 }

@@ -1,4 +1,4 @@
-// What a push topic would have told of what happened lately, found out before it is saved.
+// Test a push topic against recent changes before it is saved.
 //
 // If the object's change events are captured, its recent ones are replayed and each is held against the topic: its
 // operation, its changed fields, and whether the record satisfies the WHERE clause as it stands now. Otherwise the
@@ -59,7 +59,7 @@ export async function testTopic(api: Api, draft: TopicDraft): Promise<TopicTest>
   if (parsed === null) {
     throw new Refused(400, "", "The query must be SELECT fields FROM object, perhaps with WHERE.");
   }
-  // Mistakes in the query are told before anything is replayed.
+  // Report errors in the query before anything is replayed.
   await api.query(`${draft.query.trim()} LIMIT 1`);
   const query = { ...parsed, entity: (await api.describe(parsed.entity)).name };
   let changes: readonly ChangeEvent[];
@@ -127,7 +127,7 @@ async function testChanges(
   };
 }
 
-/** Why the topic would have kept silent; empty if it would not. */
+/** Why the topic would not have sent a notification; empty if it would. */
 function whyNot(draft: TopicDraft, change: ChangeEvent, fields: ReadonlySet<string> | null, matches: boolean): string {
   const operation = change.changeType.replace(/^GAP_/, "").toLowerCase();
   const entry = Object.entries(draft.operations).find(([name]) => name.toLowerCase() === operation);

@@ -1,4 +1,4 @@
-// The few parts that pages are made of.
+// Components shared by the pages.
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -35,7 +35,7 @@ export function Section(props: { title: string; children?: ComponentChildren }):
   );
 }
 
-/** What went wrong, told at once. Stays in the page while it is empty, as assistive technology wants it. */
+/** An error message, announced at once. The element stays in the page while empty, as screen readers need it. */
 export function Problem(props: { text: string }): JSX.Element {
   return (
     <p class="problem" role="alert" hidden={props.text === ""}>
@@ -50,7 +50,7 @@ export function NotTold(props: { reason: string }): JSX.Element {
   return <p class="quiet">Not shown: {reason}.</p>;
 }
 
-/** A moment, kept on one line. */
+/** A timestamp on one line. */
 export function Moment(props: { ms: number }): JSX.Element {
   return <time dateTime={new Date(props.ms).toISOString()}>{formatTime(props.ms)}</time>;
 }
@@ -356,7 +356,7 @@ export function DeleteButton(props: { what: string; isBusy: boolean; onDelete: (
   }, [isAsked]);
   useEffect(
     () => () => {
-      // The row goes, and the button with it: the keyboard goes on from the heading, not from nowhere.
+      // The row and its button disappear; move the focus to the heading so that it is not lost.
       if (wasConfirmed.current && [first.current, document.body].includes(document.activeElement as never)) {
         document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });
       }

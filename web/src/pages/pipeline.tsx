@@ -135,7 +135,7 @@ function inWords(name: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** A thing the pipeline tells: a word, or a list of named ones. */
+/** A value of the pipeline status: a word, or a list of named ones. */
 function Detail(props: { name: string; value: unknown }): JSX.Element {
   const { name, value } = props;
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
@@ -161,7 +161,7 @@ function formatDetail(name: string, value: unknown): string {
   return formatValue(value) || "none";
 }
 
-/** The state of each replica, and a column for each thing that the pipeline tells of it. */
+/** The state of each replica, with a column for each value of its status. */
 function replicaColumns(status: LakeStatus, rows: readonly ReplicaRow[]): Column<ReplicaRow>[] {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => name !== "entity");
   return [
