@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from tidewire.errors import ConfigInvalid, ServerUnreachable
 
 MAX_ANSWER_BYTES = 256 << 20
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +28,24 @@ class HttpHead:
     headers: Mapping[str, str]
 
 
+def parse_server(url: str, tls_ca: bytes | None) -> tuple[str, int, ssl.SSLContext | None]:
+    """Return the host, the port and the TLS context of a URL. Raises ConfigInvalid."""
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ConfigInvalid(f"the URL must start with http:// or https://: {url}", setting="url")
+    tls: ssl.SSLContext | None = None
+    if parts.scheme == "https":
+        tls = ssl.create_default_context(cadata=tls_ca.decode("ascii") if tls_ca else None)
+    return parts.hostname, parts.port or _PORTS[parts.scheme], tls
+
+
 class BlockingHttp:
     """A connection to the host of `url`. `tls_ca` holds PEM roots to trust besides the system's."""
 
     def __init__(self, url: str, tls_ca: bytes | None = None, timeout_s: float = 60.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigInvalid(f"the URL must start with http:// or https://: {url}", setting="url")
         self.url = url
-        self._host = parts.hostname
-        self._port = parts.port
+        self._host, self._port, self._tls = parse_server(url, tls_ca)
         self._timeout_s = timeout_s
-        self._tls: ssl.SSLContext | None = None
-        if parts.scheme == "https":
-            self._tls = ssl.create_default_context(cadata=tls_ca.decode("ascii") if tls_ca else None)
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str, headers: Mapping[str, str]) -> tuple[HttpHead, bytes]:

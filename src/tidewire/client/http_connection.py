@@ -7,18 +7,17 @@ fails on the way is not repeated, because only the caller knows whether that is 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import httptools
 
+from tidewire.client.http_blocking import parse_server
 from tidewire.errors import ConfigInvalid, ServerUnreachable
 
 MAX_ANSWER_BYTES = 64 << 20
 _READ_BYTES = 1 << 16
-_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,8 @@ class HttpConnection:
     """A connection to the host of `url`. `tls_ca` holds PEM roots to trust besides the system's."""
 
     def __init__(self, url: str, tls_ca: bytes | None = None, connect_timeout_s: float = 15.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ConfigInvalid(f"the URL must start with http:// or https://: {url}", setting="url")
-        self._host = parts.hostname
-        self._port = parts.port or _PORTS[parts.scheme]
-        self._authority = parts.netloc.rpartition("@")[2]
-        self._tls: ssl.SSLContext | None = None
-        if parts.scheme == "https":
-            self._tls = ssl.create_default_context(cadata=tls_ca.decode("ascii") if tls_ca else None)
+        self._host, self._port, self._tls = parse_server(url, tls_ca)
+        self._authority = urlsplit(url).netloc.rpartition("@")[2]
         self._connect_timeout_s = connect_timeout_s
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._lock = asyncio.Lock()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from dataclasses import dataclass, field
 from functools import partial
 
 from tidewire.access.principal import Principal
@@ -29,12 +30,12 @@ from tidewire.frontends.bayeux.wire import Endpoint
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class _Ended:
     """A subscription that could not be reopened; its error goes out with the next reply."""
 
-    def __init__(self, error: PlatformError, position: int) -> None:
-        self.error: PlatformError | None = error
-        self.position = position
+    error: PlatformError | None
+    position: int
 
     def take(self, max_events: int, max_bytes: int) -> list[bytes]:
         return []
@@ -46,25 +47,17 @@ class _Ended:
         return None
 
 
+@dataclass(frozen=True, slots=True)
 class DurableSessions:
     """Stores and restores the sessions of one edge."""
 
-    def __init__(
-        self,
-        link: StoredClients,
-        hub: Hub,
-        clock: Clock,
-        settings: BayeuxSettings,
-        sessions: SessionRegistry,
-        polls: Polls,
-    ) -> None:
-        self._link = link
-        self._hub = hub
-        self._clock = clock
-        self._sessions = sessions
-        self._polls = polls
-        self._settings = settings
-        self._restoring: dict[str, asyncio.Task[Session | None]] = {}
+    _link: StoredClients
+    _hub: Hub
+    _clock: Clock
+    _settings: BayeuxSettings
+    _sessions: SessionRegistry
+    _polls: Polls
+    _restoring: dict[str, asyncio.Task[Session | None]] = field(default_factory=dict)
 
     async def store(self, session: Session) -> None:
         """Store a session; returns once it is durable. Raises PlatformError."""

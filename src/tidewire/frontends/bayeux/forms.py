@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import orjson
@@ -103,25 +104,19 @@ class BayeuxForm:
         return found
 
 
-_FORMS: dict[tuple[bool, bool, bool, bool], BayeuxForm] = {}
+@cache
+def _shared_form(deletes: bool, replay: bool, changed_fields: bool, event_uuid: bool) -> BayeuxForm:
+    return BayeuxForm(deletes=deletes, replay=replay, changed_fields=changed_fields, event_uuid=event_uuid)
 
 
 def bayeux_form(api_version: float) -> BayeuxForm:
     """Return the form of an API version; versions with the same JSON share one."""
-    traits = (
+    return _shared_form(
         api_version >= _SINCE_DELETES,
         api_version >= _SINCE_REPLAY,
         api_version >= _SINCE_CHANGED_FIELDS,
         api_version >= _SINCE_EVENT_UUID,
     )
-    form = _FORMS.get(traits)
-    if form is None:
-        deletes, replay, changed_fields, event_uuid = traits
-        form = BayeuxForm(
-            deletes=deletes, replay=replay, changed_fields=changed_fields, event_uuid=event_uuid
-        )
-        _FORMS[traits] = form
-    return form
 
 
 def _visible_parts(compound: str, parts: dict[str, Any], hidden: frozenset[str]) -> dict[str, Any]:

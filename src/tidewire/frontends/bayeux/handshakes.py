@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import string
+from dataclasses import dataclass
 
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
@@ -32,29 +33,18 @@ from tidewire.transport.routes import Exchange
 _ALPHANUMERIC = string.ascii_lowercase + string.digits
 
 
+@dataclass(frozen=True, slots=True)
 class Handshakes:
-    """Opens sessions. Client ids start with `home`, which names the edge."""
+    """Opens sessions. Client ids start with `_home`, which names the edge."""
 
-    __slots__ = ("_clock", "_durable", "_home", "_polls", "_sessions", "_settings", "_times", "_usage")
-
-    def __init__(
-        self,
-        clock: Clock,
-        settings: BayeuxSettings,
-        sessions: SessionRegistry,
-        polls: Polls,
-        usage: EdgeUsage,
-        durable: DurableSessions | None,
-        home: str,
-    ) -> None:
-        self._usage = usage
-        self._durable = durable
-        self._clock = clock
-        self._settings = settings
-        self._sessions = sessions
-        self._polls = polls
-        self._home = home
-        self._times = SessionTimes(settings.hold_s, settings.reconnect_window_s, settings.old_session_s)
+    _clock: Clock
+    _settings: BayeuxSettings
+    _times: SessionTimes
+    _sessions: SessionRegistry
+    _polls: Polls
+    _usage: EdgeUsage
+    _durable: DurableSessions | None
+    _home: str
 
     async def answer(self, caller: Caller, exchange: Exchange, message: Message) -> None:
         """Open a session for a caller, or reply with the reason why not."""

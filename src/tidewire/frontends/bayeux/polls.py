@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import MethodType
 
 from tidewire.clock import Clock
-from tidewire.errors import ClientUnknown, SessionInvalid
+from tidewire.errors import ClientUnknown, PlatformError, SessionInvalid
 from tidewire.frontends.bayeux import wire
 from tidewire.frontends.bayeux.registry import SessionRegistry
 from tidewire.frontends.bayeux.session import Session
@@ -89,12 +89,12 @@ class Polls:
         """Return the ready events of a session, up to the size of one reply."""
         return session.collect(self._settings.max_reply_events, self._settings.max_reply_bytes)
 
-    def disconnect(self, session: Session) -> None:
-        """End a session at its client's request and answer its held connect."""
+    def disconnect(self, session: Session, reconnect: Reconnect = Reconnect.NONE) -> None:
+        """End a session, by default at its client's request, and answer its held connect."""
         exchange = session.exchange
         self._sessions.remove(session)
         if exchange is not None:
-            reply = session.end_connect(self._clock.monotonic_s(), Reconnect.NONE)
+            reply = session.end_connect(self._clock.monotonic_s(), reconnect)
             exchange.respond(200, wire.render_body([reply]))
 
     def wake(self, session: Session) -> None:
@@ -112,21 +112,19 @@ class Polls:
 
     def evict(self, session: Session) -> None:
         """End a session; a held connect is answered with `403::Unknown client`."""
-        exchange = session.exchange
-        self._sessions.remove(session)
         counters["bayeux.sessions_expelled"] += 1
-        if exchange is not None:
-            reply = session.fail_connect(wire_error(ClientUnknown("the session has ended")))
-            exchange.respond(200, wire.render_body([reply]))
+        self._fail(session, ClientUnknown("the session has ended"))
 
     def end_login(self, login_id: str) -> None:
         """End the sessions of an ended login now rather than at their next connect."""
         for session in self._sessions.of_login(login_id):
-            exchange = session.exchange
-            self._sessions.remove(session)
-            if exchange is not None:
-                reply = session.fail_connect(wire_error(SessionInvalid("the login has ended")))
-                exchange.respond(200, wire.render_body([reply]))
+            self._fail(session, SessionInvalid("the login has ended"))
+
+    def _fail(self, session: Session, error: PlatformError) -> None:
+        exchange = session.exchange
+        self._sessions.remove(session)
+        if exchange is not None:
+            exchange.respond(200, wire.render_body([session.fail_connect(wire_error(error))]))
 
     def start_sweeping(self) -> None:
         """Start the periodic sweep. Idempotent."""
@@ -137,13 +135,9 @@ class Polls:
         """End every session; held connects are answered so that their clients retry."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
-        now_s = self._clock.monotonic_s()
         for session in self._sessions.all():
-            exchange = session.exchange
-            self._sessions.remove(session)
-            if exchange is not None:
-                # Not `handshake`: the JavaScript client throws at that advice on a successful connect.
-                exchange.respond(200, wire.render_body([session.end_connect(now_s, Reconnect.RETRY)]))
+            # Not `handshake`: the JavaScript client throws at that advice on a successful connect.
+            self.disconnect(session, Reconnect.RETRY)
 
     def _deliver(self) -> None:
         due, self._due = self._due, []

@@ -18,7 +18,7 @@ from tidewire.frontends.bayeux.durable_sessions import DurableSessions
 from tidewire.frontends.bayeux.handshakes import Handshakes
 from tidewire.frontends.bayeux.polls import Polls
 from tidewire.frontends.bayeux.registry import SessionRegistry
-from tidewire.frontends.bayeux.session import Session
+from tidewire.frontends.bayeux.session import Session, SessionTimes
 from tidewire.frontends.bayeux.session_guard import Caller, Rejection, SessionGuard, render_rejection
 from tidewire.frontends.bayeux.settings import BayeuxOptions, BayeuxSettings
 from tidewire.frontends.bayeux.subscribe import subscribe, unsubscribe
@@ -71,8 +71,9 @@ class BayeuxApp:
         if settings.has_durable_sessions:
             self._durable = DurableSessions(link, hub, clock, settings, self._sessions, self._polls)
             self._guard.try_restore = self._durable.try_restore
+        times = SessionTimes(settings.hold_s, settings.reconnect_window_s, settings.old_session_s)
         self._handshakes = Handshakes(
-            clock, settings, self._sessions, self._polls, hub.usage, self._durable, home
+            clock, settings, times, self._sessions, self._polls, hub.usage, self._durable, home
         )
         self._endpoints: dict[str, Endpoint] = {}
         self._tasks: set[asyncio.Task[None]] = set()

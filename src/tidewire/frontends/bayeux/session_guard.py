@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
@@ -38,20 +38,13 @@ class Rejection(Exception):
         self.shows_client = shows_client
 
 
+@dataclass(frozen=True, slots=True)
 class Caller:
     """A request and its sender, authenticated once for all its messages."""
 
-    __slots__ = ("endpoint", "identity", "request")
-
-    def __init__(
-        self,
-        request: HttpRequest,
-        endpoint: Endpoint | VersionUnsupported,
-        identity: Principal | PlatformError,
-    ) -> None:
-        self.request = request
-        self.endpoint = endpoint
-        self.identity = identity
+    request: HttpRequest
+    endpoint: Endpoint | VersionUnsupported
+    identity: Principal | PlatformError
 
     def check(self) -> tuple[Endpoint, Principal]:
         """Return the endpoint and the user. Raises Rejection."""

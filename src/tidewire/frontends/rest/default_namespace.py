@@ -47,10 +47,9 @@ def add_prefixes(
     if query != request.query:
         request = replace(request, target=f"{request.raw_path}?{urlencode(query)}")
     is_composite = segments[0] == "composite" and (len(segments) == 1 or segments[1] in ("batch", "graph"))
-    if request.body and segments[0] == "parameterizedSearch":
-        request = replace(request, body=_full_search(namespace, request.body))
-    elif request.body and not is_composite:
-        request = replace(request, body=_full_body(namespace, request.body))
+    if request.body and not is_composite:
+        is_search = segments[0] == "parameterizedSearch"
+        request = replace(request, body=_full_body(namespace, request.body, is_search=is_search))
     return request, segments
 
 
@@ -70,19 +69,15 @@ def _full_parameter(namespace: Namespace, name: str, text: str) -> tuple[str, st
     return namespace.qualify(entity) + dot + what, text
 
 
-def _full_search(namespace: Namespace, body: bytes) -> bytes:
+def _full_search(namespace: Namespace, value: object) -> object:
     """Rewrite a search body, whose names are the values of `name`, `fields`, `where` and `orderBy`."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return body
     if not isinstance(value, dict):
-        return body
+        return value
     listed = value.get("sobjects")
     whole = _full_part(namespace, value)
     if isinstance(listed, list):
         whole["sobjects"] = [_full_part(namespace, e) if isinstance(e, dict) else e for e in listed]
-    return orjson.dumps(whole)
+    return whole
 
 
 def _full_part(namespace: Namespace, part: dict[str, object]) -> dict[str, object]:
@@ -107,12 +102,12 @@ def _full_segments(namespace: Namespace, segments: tuple[str, ...]) -> tuple[str
     return tuple(namespace.qualify(part) if place in named else part for place, part in enumerate(segments))
 
 
-def _full_body(namespace: Namespace, body: bytes) -> bytes:
+def _full_body(namespace: Namespace, body: bytes, *, is_search: bool) -> bytes:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         return body  # the handler reports the error
-    return orjson.dumps(_full_value(namespace, value, 0))
+    return orjson.dumps(_full_search(namespace, value) if is_search else _full_value(namespace, value, 0))
 
 
 def _full_value(namespace: Namespace, value: object, depth: int) -> object:

@@ -10,39 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.wire import render_element
+from tidewire.frontends.soap.wsdl.shapes import TYPES, element_names
 from tidewire.gate.describe_for_user import describe_entity, list_entries
 
 MAX_DESCRIBED = 100
 MAX_BATCH_SIZE = 200
 _NILLABLE = frozenset({"keyPrefix"})
-_GLOBAL_ELEMENTS = (
-    "activateable",
-    "createable",
-    "custom",
-    "customSetting",
-    "deepCloneable",
-    "deletable",
-    "deprecatedAndHidden",
-    "feedEnabled",
-    "hasSubtypes",
-    "idEnabled",
-    "isInterface",
-    "isSubtype",
-    "keyPrefix",
-    "label",
-    "labelPlural",
-    "layoutable",
-    "mergeable",
-    "mruEnabled",
-    "name",
-    "queryable",
-    "replicateable",
-    "retrieveable",
-    "searchable",
-    "triggerable",
-    "undeletable",
-    "updateable",
-)
+_GLOBAL_ELEMENTS = element_names(TYPES["DescribeGlobalSObjectResult"])
 _NOT_IN_WSDL = frozenset(
     {"urls", "sobjectDescribeOption", "listviewable", "lookupLayoutable", "aiPredictionField"}
 )

@@ -47,10 +47,10 @@ async def create(call: SoapCall) -> str:
     return "".join(_render_result(each, is_undone=is_undone) for each in created)
 
 
-def _render_result(result: Created, *, is_undone: bool) -> str:
+def _render_result(result: Created, *, is_undone: bool, created: str = "") -> str:
     match result:
         case PlatformError():
-            return _failure(render_row_error(result))
+            return _failure(render_row_error(result), created)
         case Published(event_id, event_uuid, is_immediate) if is_immediate or not is_undone:
             # A success whose errors element carries the event's uuid.
             note = (
@@ -58,9 +58,9 @@ def _render_result(result: Created, *, is_undone: bool) -> str:
             )
             return f"<result>{note}{render_element('id', event_id)}<success>true</success></result>"
         case str() if not is_undone:
-            return f"<result>{render_element('id', result)}<success>true</success></result>"
+            return f"<result>{created}{render_element('id', result)}<success>true</success></result>"
         case _:
-            return _failure(rolled_back_error())
+            return _failure(rolled_back_error(), created)
 
 
 async def update(call: SoapCall) -> str:
@@ -134,14 +134,9 @@ async def upsert(call: SoapCall) -> str:
     is_undone = call.all_or_none and any(isinstance(r, PlatformError) for r in results)
     out = []
     for result in results:
-        if isinstance(result, PlatformError) or is_undone:
-            error = result if isinstance(result, PlatformError) else None
-            note = rolled_back_error() if error is None else render_row_error(error)
-            out.append(_failure(note, before="<created>false</created>"))
-        else:
-            record_id, is_new = result
-            created = render_element("created", is_new)
-            out.append(f"<result>{created}{render_element('id', record_id)}<success>true</success></result>")
+        outcome, is_new = (result, False) if isinstance(result, PlatformError) else result
+        created = render_element("created", is_new and not is_undone)
+        out.append(_render_result(outcome, is_undone=is_undone, created=created))
     return "".join(out)
 
 
@@ -179,8 +174,8 @@ def _render_ids(results: Sequence[str | PlatformError], *, all_or_none: bool) ->
     return "".join(_render_result(result, is_undone=is_undone) for result in results)
 
 
-def _failure(error: str, before: str = "") -> str:
-    return f'<result>{before}{error}<id xsi:nil="true"/><success>false</success></result>'
+def _failure(error: str, created: str) -> str:
+    return f'<result>{created}{error}<id xsi:nil="true"/><success>false</success></result>'
 
 
 async def _parse_records(call: SoapCall) -> list[SObject]:

@@ -22,6 +22,7 @@ from tidewire.frontends.soap.wire import (
     text_of,
     type_attribute,
 )
+from tidewire.frontends.soap.wsdl.shapes import ADDRESS, TYPES, element_names
 from tidewire.gate.query_pages import AnswerPage
 from tidewire.gate.requests import Rows
 from tidewire.records.query import Cell, Children, Record, Related
@@ -36,12 +37,9 @@ _ZONED_DATE = re.compile(r"([0-9-]{10})(?:Z|[+-][0-9]{2}:[0-9]{2})")
 _MOMENT = re.compile(r"[0-9-]{10}T[0-9:.]+(?:Z|[+-][0-9]{2}:[0-9]{2})")
 _LOCAL_DATETIME = re.compile(r"[0-9-]{10}T[0-9:.]+")
 _LITERAL_FLAGS = {"1": "true", "0": "false"}
-_LOCATION_PARTS = ("latitude", "longitude")
+_LOCATION_PARTS = element_names(TYPES["location"])
 # The schema of an address extends that of a location, whose two parts therefore come first.
-_ADDRESS_PARTS = (
-    *_LOCATION_PARTS,
-    *("city", "country", "countryCode", "geocodeAccuracy", "postalCode", "state", "stateCode", "street"),
-)
+_ADDRESS_PARTS = (*_LOCATION_PARTS, *element_names(ADDRESS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,7 @@ from tidewire.frontends.rest.bulk.classic_wire import (
 from tidewire.frontends.rest.bulk.csv_results import CSV_TYPE, iter_query_csv
 from tidewire.frontends.rest.bulk.wire import parse_word
 from tidewire.frontends.rest.calls import ApiCall, Route, RouteTable
-from tidewire.frontends.rest.wire import (
-    NO_STORE,
-    parse_default_namespace,
-    parse_token,
-    render_origin,
-)
+from tidewire.frontends.rest.wire import NO_STORE, parse_default_namespace, parse_token
 from tidewire.gate.gate import Gate
 from tidewire.ids import try_normalise_id
 from tidewire.jobs.model import Batch, BatchState, Job, JobKind, JobState
@@ -96,8 +91,7 @@ class ClassicApi:
 
     async def create_job(self, call: ApiCall) -> HttpResponse:
         """Create a job."""
-        origin = render_origin(call.request, call.version)
-        request = parse_request(parse_info(call.request), call.version, origin)
+        request = parse_request(parse_info(call.request), call.version, call.context.origin)
         request = replace(request, namespace=parse_default_namespace(call.request))
         job = await self._jobs.create(call.principal, parse_chunking(call.request, request))
         return render_info(call.request, job, 201, "jobInfo", job_info(job, ()))

@@ -151,11 +151,8 @@ async def _run_composite(
 
 def parse_subrequests(value: object, version: int, limit: int) -> list[Subrequest]:
     """Parse all subrequests of a body before any is run. Raises BodyMalformed or TooManyRecords."""
-    if not isinstance(value, list) or not value:
-        raise BodyMalformed("compositeRequest must be a list with at least one subrequest")
-    if len(value) > limit:
-        raise _too_many(limit, len(value))
-    parsed = [_parse_subrequest(each, version) for each in value]
+    listed = _check_list(value, "compositeRequest", limit)
+    parsed = [_parse_subrequest(each, version) for each in listed]
     seen: set[str] = set()
     for each in parsed:
         if each.reference_id in seen:
@@ -164,8 +161,12 @@ def parse_subrequests(value: object, version: int, limit: int) -> list[Subreques
     return parsed
 
 
-def _too_many(limit: int, count: int) -> TooManyRecords:
-    return TooManyRecords(f"The request can have up to {limit} subrequests, not {count}", limit=limit)
+def _check_list(value: object, name: str, limit: int) -> list[object]:
+    if not isinstance(value, list) or not value:
+        raise BodyMalformed(f"{name} must be a list with at least one subrequest")
+    if len(value) > limit:
+        raise TooManyRecords(f"The request can have up to {limit} subrequests, not {len(value)}", limit=limit)
+    return value
 
 
 def _parse_subrequest(value: object, version: int) -> Subrequest:
@@ -346,7 +347,8 @@ def _render_failure(error: RequestError, method: str) -> Answer:
 async def run_batch(api: Api, call: ApiCall) -> HttpResponse:
     """Run independent subrequests in order; with `haltOnError`, none after the first failure."""
     body = parse_json_object(call.request)
-    requests = _parse_batch(body.get("batchRequests"))
+    listed = _check_list(body.get("batchRequests"), "batchRequests", _MAX_SUBREQUESTS)
+    requests = [_parse_batch_request(each) for each in listed]
     halts = parse_flag(body, "haltOnError")
     answers: list[Answer] = []
     is_halted = False
@@ -361,14 +363,6 @@ async def run_batch(api: Api, call: ApiCall) -> HttpResponse:
     results = [{"statusCode": answer.status, "result": answer.body} for answer in answers]
     has_errors = any(answer.status >= 400 for answer in answers)
     return render_answer(api, call, 200, {"hasErrors": has_errors, "results": results})
-
-
-def _parse_batch(value: object) -> list[Subrequest]:
-    if not isinstance(value, list) or not value:
-        raise BodyMalformed("batchRequests must be a list with at least one subrequest")
-    if len(value) > _MAX_SUBREQUESTS:
-        raise _too_many(_MAX_SUBREQUESTS, len(value))
-    return [_parse_batch_request(each) for each in value]
 
 
 def _parse_batch_request(value: object) -> Subrequest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -164,8 +164,7 @@ async def create(api: Api, call: ApiCall) -> HttpResponse:
     each = _object(call.arguments[0])
     _check_writeable(each, "inserted")
     component = _component(each, call, "")
-    (saved,) = await Metadata(api.gate).create(call.context, [component], all_or_none=True)
-    _check_saved(saved)
+    _check_saved(await Metadata(api.gate).create(call.context, [component], all_or_none=True))
 
     def work(seen: Seen) -> str:
         rows = each.rows(seen)
@@ -183,16 +182,14 @@ async def update(api: Api, call: ApiCall) -> HttpResponse:
     """Replace a component's metadata."""
     each, full_name = await _find_component(api, call, "updated")
     component = _component(each, call, full_name)
-    (saved,) = await Metadata(api.gate).update(call.context, [component], all_or_none=True)
-    _check_saved(saved)
+    _check_saved(await Metadata(api.gate).update(call.context, [component], all_or_none=True))
     return render_empty(api)
 
 
 async def delete(api: Api, call: ApiCall) -> HttpResponse:
     """Delete a component."""
     each, full_name = await _find_component(api, call, "deleted")
-    (saved,) = await Metadata(api.gate).delete(call.context, each.kind, [full_name], all_or_none=True)
-    _check_saved(saved)
+    _check_saved(await Metadata(api.gate).delete(call.context, each.kind, [full_name], all_or_none=True))
     return render_empty(api)
 
 
@@ -220,7 +217,8 @@ def _component(each: ToolingObject, call: ApiCall, known_name: str) -> Component
     return Component(each.kind, full_name, metadata)
 
 
-def _check_saved(saved: SaveResult) -> None:
+def _check_saved(results: Iterable[SaveResult]) -> None:
+    (saved,) = results
     if saved.error is not None:
         raise saved.error
 

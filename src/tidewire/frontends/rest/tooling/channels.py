@@ -196,18 +196,8 @@ def _managed_metadata(seen: Seen, row: Row) -> Mapping[str, object]:
 
 
 CHANNEL_OBJECTS = (
-    ToolingObject(
-        _CHANNEL, _channel_rows, complete=_channel_metadata, kind="PlatformEventChannel", is_reference=True
-    ),
-    ToolingObject(
-        _MEMBER, _member_rows, complete=_member_metadata, kind="PlatformEventChannelMember", is_reference=True
-    ),
+    ToolingObject(_CHANNEL, _channel_rows, complete=_channel_metadata, is_reference=True),
+    ToolingObject(_MEMBER, _member_rows, complete=_member_metadata, is_reference=True),
     ToolingObject(_ENRICHED, _enriched_rows),
-    ToolingObject(
-        _MANAGED,
-        _managed_rows,
-        complete=_managed_metadata,
-        kind="ManagedEventSubscription",
-        is_reference=True,
-    ),
+    ToolingObject(_MANAGED, _managed_rows, complete=_managed_metadata, is_reference=True),
 )

@@ -39,17 +39,20 @@ class Seen:
 class ToolingObject:
     """One object. `key` is the field by which others refer to its rows.
 
-    `complete` adds a row's full name and metadata, for objects that have them. `kind` is the type of component that a
-    write changes, empty for read-only objects. With `is_reference`, an unknown id is reported as a wrong reference, not
-    as a missing resource.
+    `complete` adds a row's full name and metadata, for objects that have them. With `is_reference`, an unknown id is
+    reported as a wrong reference, not as a missing resource.
     """
 
     type: ObjectType
     rows: Callable[[Seen], Sequence[Row]]
     key: str = "Id"
     complete: Callable[[Seen, Row], Mapping[str, object]] | None = None
-    kind: str = ""
     is_reference: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The type of component that a write changes, empty for read-only objects."""
+        return self.type.name if self.type.createable else ""
 
 
 def tooling_type(

@@ -120,19 +120,13 @@ _CUSTOM_OBJECT = tooling_type(
 )
 
 
-def _stem(name: str) -> str:
-    """Return a name without namespace and suffix."""
+def _name_parts(name: str) -> Row:
+    """Return a name without namespace and suffix, and its namespace."""
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
-            return name.removesuffix(suffix).rpartition("__")[2]
-    return name
-
-
-def _namespace(name: str) -> str | None:
-    for suffix in _SUFFIXES:
-        if name.endswith(suffix):
-            return name.removesuffix(suffix).rpartition("__")[0] or None
-    return None
+            namespace, _, stem = name.removesuffix(suffix).rpartition("__")
+            return {"DeveloperName": stem, "NamespacePrefix": namespace or None}
+    return {"DeveloperName": name, "NamespacePrefix": None}
 
 
 def _entity_rows(seen: Seen) -> list[Row]:
@@ -146,8 +140,7 @@ def _names(name: str, label: str, durable: str) -> Row:
         "Id": _NO_ID,
         "DurableId": durable,
         "QualifiedApiName": name,
-        "DeveloperName": _stem(name),
-        "NamespacePrefix": _namespace(name),
+        **_name_parts(name),
         "MasterLabel": label,
         "Label": label,
     }
@@ -260,9 +253,8 @@ def _custom_field_row(owner: ObjectType | EventType, f: Field) -> Row:
     has_length = f.type.row.states_length and not f.formula
     return {
         "Id": field_id(owner.name, f),
-        "DeveloperName": _stem(f.name),
+        **_name_parts(f.name),
         "TableEnumOrId": durable_id(owner),
-        "NamespacePrefix": _namespace(f.name),
         "ManageableState": "unmanaged",
         "InlineHelpText": f.help_text or None,
         "Description": f.description or None,
@@ -292,8 +284,7 @@ def _custom_object_rows(seen: Seen) -> list[Row]:
     return [
         {
             "Id": object_id(each),
-            "DeveloperName": _stem(each.name),
-            "NamespacePrefix": _namespace(each.name),
+            **_name_parts(each.name),
             "ManageableState": "unmanaged",
             "Description": each.description or None,
             "SharingModel": each.internal_sharing if isinstance(each, ObjectType) else None,
@@ -320,8 +311,8 @@ TOOLING_OBJECTS: dict[str, ToolingObject] = {
     for each in (
         ToolingObject(_ENTITY, _entity_rows, key="DurableId"),
         ToolingObject(_FIELD, _field_rows, key="DurableId"),
-        ToolingObject(_CUSTOM_FIELD, _custom_field_rows, complete=_field_metadata, kind="CustomField"),
-        ToolingObject(_CUSTOM_OBJECT, _custom_object_rows, complete=_object_metadata, kind="CustomObject"),
+        ToolingObject(_CUSTOM_FIELD, _custom_field_rows, complete=_field_metadata),
+        ToolingObject(_CUSTOM_OBJECT, _custom_object_rows, complete=_object_metadata),
         *CHANNEL_OBJECTS,
     )
 }

@@ -326,6 +326,11 @@ def render_word(word: str) -> str:
     return f'<element name="{name}" type="{kind}"{_OCCURS[occurs]}{nillable}/>'
 
 
+def element_names(words: str) -> tuple[str, ...]:
+    """Return the names of the elements of a type, in order."""
+    return tuple(found[1] for found in _WORD.finditer(words))
+
+
 def render_words(words: str) -> str:
     """Render the elements of a type, in order."""
     return "".join(render_word(word) for word in words.split())
