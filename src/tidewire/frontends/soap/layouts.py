@@ -10,11 +10,10 @@ from tidewire.errors import PicklistValueInvalid
 from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.describe import MAX_DESCRIBED, render_global
 from tidewire.frontends.soap.wire import render_element, render_elements
+from tidewire.frontends.soap.wsdl.shapes import MENUS
 from tidewire.ids import make_id
 from tidewire.schema.model import Field, ObjectType
 
-MENUS = ("AppSwitcher", "Salesforce1", "NetworkTabs")
-"""The menus that exist."""
 _MASTER_RECORD_TYPE = "012000000000000AAA"
 _LAYOUT_PREFIX = "00h"
 _TAB_SET_PREFIX = "02u"

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from tidewire.frontends.soap.layouts import MENUS
 from tidewire.frontends.soap.wire import Dialect
 from tidewire.frontends.soap.wire_errors import exception_codes, status_codes
 from tidewire.frontends.soap.wsdl.shapes import (
@@ -14,6 +13,7 @@ from tidewire.frontends.soap.wsdl.shapes import (
     CALLS,
     FAULTS,
     HEADERS,
+    MENUS,
     TYPES,
     render_word,
     render_words,

@@ -20,6 +20,8 @@ _OCCURS = {
 _XSD = frozenset(
     {"string", "boolean", "int", "double", "date", "dateTime", "time", "base64Binary", "anyType"}
 )
+MENUS = ("AppSwitcher", "Salesforce1", "NetworkTabs")
+"""The menus that exist."""
 SETTERS = (
     "AllOrNoneHeader AllowFieldTruncationHeader AssignmentRuleHeader DebuggingHeader DisableFeedTrackingHeader"
     " DuplicateRuleHeader EmailHeader LocaleOptions MruHeader OwnerChangeOptions PackageVersionHeader"
