@@ -22,7 +22,8 @@ from tidewire.errors import (
     ValueMalformed,
     WriteConflict,
 )
-from tidewire.server.core import NewOrg, open_core
+from tidewire.server.bootstrap import NewOrg
+from tidewire.server.core import open_core
 from tidewire.storage.migrations import LAYOUT_VERSION
 from tidewire.storage.postgres import PostgresConnection, PostgresStore, parse_store_url
 from tidewire.storage.store import Progress, Reader, Transaction

@@ -64,7 +64,8 @@ def init(data: str | None, store: str | None, username: str) -> None:
     if settings.store == "sqlite" and (Path(settings.data) / "org.db").exists():
         raise click.ClickException(f"{settings.data} already contains an org")
     from tidewire.access.passwords import draw_password
-    from tidewire.server.core import NewOrg, open_core
+    from tidewire.server.bootstrap import NewOrg
+    from tidewire.server.core import open_core
 
     password = draw_password()
 

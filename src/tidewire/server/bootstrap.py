@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidewire.access.apps import DEVICE, PASSWORD, USER_AGENT, WEB_SERVER, ConnectedApp, store_app
 from tidewire.access.passwords import hash_token
@@ -13,7 +13,6 @@ from tidewire.gate.definitions.apply import apply_definition, set_password
 from tidewire.ids import POD, make_id
 from tidewire.records.service import RecordService
 from tidewire.records.table import insert_row
-from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.standard.statuses import status_rows
 from tidewire.storage.store import Reader
@@ -86,31 +85,32 @@ def draw_org_id() -> str:
     return make_id("00D", secrets.randbelow(62**6))
 
 
-async def create_org(
-    records: RecordService,
-    types: Types,
-    *,
-    username: str,
-    password: str,
-    org_name: str,
-    org_id: str,
-    is_dev: bool,
-) -> OrgIdentity:
+@dataclass(frozen=True, slots=True)
+class NewOrg:
+    """The parameters of a new org."""
+
+    username: str
+    password: str = field(repr=False)
+    name: str = "Tidewire"
+    org_id: str = field(default_factory=draw_org_id)
+
+
+async def create_org(records: RecordService, new: NewOrg, *, is_dev: bool) -> OrgIdentity:
     """Create the org and its administrator in one transaction."""
-    identity = OrgIdentity(org_id, org_name)
+    types, identity = records.types, OrgIdentity(new.org_id, new.name)
     admin_id = make_id("005", 1)
 
     def work(unit: UnitOfWork) -> None:
         types.ensure_stored(unit.tx)
         unit.tx.execute("INSERT INTO settings (name, value) VALUES ('org_id', ?)", (identity.org_id,))
-        unit.tx.execute("INSERT INTO settings (name, value) VALUES ('org_name', ?)", (org_name,))
+        unit.tx.execute("INSERT INTO settings (name, value) VALUES ('org_name', ?)", (identity.name,))
         profiles = unit.catalog.object("Profile")
         flags = {f"Permissions{name}": True for name in _ADMIN_PERMISSIONS}
         unit.create(profiles, {"Name": "System Administrator", **flags})
         unit.create(profiles, {"Name": "Standard User", "PermissionsApiEnabled": True})
         document: dict[str, object] = {
             "users": {
-                username: {
+                new.username: {
                     "profile": "System Administrator",
                     "first_name": "Ada",
                     "last_name": "Admin",
@@ -119,7 +119,7 @@ async def create_org(
             }
         }
         apply_definition(unit, types, document, is_dry_run=False)
-        set_password(unit, admin_id, password)
+        set_password(unit, admin_id, new.password)
         _store_organization(unit, identity)
         for name, rows in status_rows().items():
             for row in rows:

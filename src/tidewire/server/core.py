@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -39,7 +39,8 @@ from tidewire.records.recycle_bin import purge_expired
 from tidewire.records.service import RecordService
 from tidewire.records.types import Types
 from tidewire.schema.channels import EDITION_LIMITS, NO_LIMITS
-from tidewire.server.bootstrap import DEV_LOGIN, OrgIdentity, create_org, draw_org_id, try_read_identity
+from tidewire.server.backup import load_postgres
+from tidewire.server.bootstrap import DEV_LOGIN, NewOrg, OrgIdentity, create_org, try_read_identity
 from tidewire.server.front_ends import client_limits
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Progress, Store, Transaction
@@ -50,57 +51,38 @@ _TRIM_EVERY_S = 600.0
 _FLUSH_EVERY_S = 1.0
 
 
+@dataclass(eq=False, kw_only=True)
 class Core:
     """Made by `open_core`. All of it lives on one loop, the writer thread and the reader threads."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        writer: GroupWriter,
-        records: RecordService,
-        event_log: EventLog,
-        capture: CaptureStage,
-        gate: Gate,
-        logins: Logins,
-        oauth: OAuth,
-        cursors: QueryCursors[CursorState],
-        commits: CommitFeed,
-        jobs: BulkJobs,
-        job_runner: JobRunner,
-        generic: GenericStreaming,
-        allocations: Allocations,
-        durable_clients: DurableClients,
-        kept_hours: Mapping[Family, float],
-    ) -> None:
-        self.store = store
-        self.writer = writer
-        self.records = records
-        self.log = event_log
-        self.capture = capture
-        self.gate = gate
-        self.logins = logins
-        self.oauth = oauth
-        self.cursors = cursors
-        self.commits = commits
-        self.jobs = jobs
-        self.job_runner = job_runner
-        self.generic = generic
-        self.allocations = allocations
-        self.durable_clients = durable_clients
-        self.managed = ManagedPositions(records, event_log)
-        self.channel_policy = ChannelPolicy(gate, event_log, capture, generic)
-        self._kept_hours = kept_hours
-        self.streams = OpenStreams(gate, event_log, self.managed, allocations, kept_hours)
-        self._running_jobs = asyncio.create_task(job_runner.run_forever())
-        self._flushing_recent_items = asyncio.create_task(gate.recent_items.flush_forever(records))
-        self._flushing = asyncio.create_task(self._flush_forever())
-        self._keeping = asyncio.create_task(durable_clients.flush_forever())
+    store: Store
+    writer: GroupWriter
+    records: RecordService
+    log: EventLog
+    capture: CaptureStage
+    gate: Gate
+    logins: Logins
+    oauth: OAuth
+    cursors: QueryCursors[CursorState]
+    commits: CommitFeed
+    jobs: BulkJobs
+    job_runner: JobRunner
+    generic: GenericStreaming
+    allocations: Allocations
+    durable_clients: DurableClients
+    kept_hours: Mapping[Family, float]
 
-    @property
-    def failure(self) -> PlatformError | None:
-        """The error that stopped the writer, if any."""
-        return self.writer.failure
+    def __post_init__(self) -> None:
+        self.managed = ManagedPositions(self.records, self.log)
+        self.channel_policy = ChannelPolicy(self.gate, self.log, self.capture, self.generic)
+        self.streams = OpenStreams(self.gate, self.log, self.managed, self.allocations, self.kept_hours)
+        background = (
+            self.job_runner.run_forever(),
+            self.gate.recent_items.flush_forever(self.records),
+            self._flush_forever(),
+            self.durable_clients.flush_forever(),
+        )
+        self._tasks = [asyncio.create_task(work) for work in background]
 
     async def trim_forever(self, clock: Clock) -> None:
         """Call `trim` every few minutes until cancelled."""
@@ -112,7 +94,7 @@ class Core:
         """Delete expired events, recycled records, recent items, logins, jobs and durable clients."""
         now_ms = clock.now_ms()
         write = self.records.write_plain
-        for family, kept_h in self._kept_hours.items():
+        for family, kept_h in self.kept_hours.items():
             if kept_h > 0:
                 before_ms = now_ms - round(kept_h * 3_600_000)
                 trim = partial(self.log.trim, family=family, before_ms=before_ms)
@@ -161,10 +143,9 @@ class Core:
 
     async def close(self) -> None:
         """Finish queued writes and close the store. Jobs resume at the next start."""
-        tasks = (self._running_jobs, self._flushing, self._keeping, self._flushing_recent_items)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.wait(tasks)
+        await asyncio.wait(self._tasks)
         await self._flush(self.allocations.flush)
         await self._flush(self.durable_clients.flush)
         await self._flush(partial(self.gate.recent_items.flush, self.records))
@@ -201,16 +182,6 @@ class CommitFeed:
             deliver(batch)
 
 
-@dataclass(frozen=True, slots=True)
-class NewOrg:
-    """The parameters of a new org."""
-
-    username: str
-    password: str = field(repr=False)
-    name: str = "Tidewire"
-    org_id: str = field(default_factory=draw_org_id)
-
-
 async def open_core(
     settings: Settings, clock: Clock, *, new: NewOrg | None = None, key_file: Path | None = None
 ) -> Core:
@@ -235,13 +206,10 @@ def _open_store(settings: Settings, first_position: int) -> Store:
         return SqliteStore(Path(settings.data) / "org.db", first_position)
     if not settings.store.startswith(("postgresql://", "postgres://")):
         raise ConfigInvalid("store must be sqlite or postgresql://...", setting="store")
-    try:
-        # Imported here: the driver is an extra that servers on SQLite do not need.
-        from tidewire.storage.postgres import PostgresStore
-    except ImportError as error:
-        raise ConfigInvalid(
-            "store: the PostgreSQL driver is missing; install tidewire[postgres]", setting="store"
-        ) from error
+    load_postgres()
+    # Imported here: the driver is an extra that servers on SQLite do not need.
+    from tidewire.storage.postgres import PostgresStore
+
     return PostgresStore(settings.store, first_position)
 
 
@@ -294,7 +262,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
         store=store,
         writer=writer,
         records=records,
-        event_log=event_log,
+        log=event_log,
         capture=capture,
         gate=gate,
         logins=logins,
@@ -335,17 +303,9 @@ async def _ensure_org(
     org: OrgIdentity | NewOrg, records: RecordService, clock: Clock, *, is_dev: bool
 ) -> OrgIdentity:
     """Create the org, or upgrade an existing one to this release."""
-    types = records.types
     if isinstance(org, NewOrg):
-        return await create_org(
-            records,
-            types,
-            username=org.username,
-            password=org.password,
-            org_name=org.name,
-            org_id=org.org_id,
-            is_dev=is_dev,
-        )
+        return await create_org(records, org, is_dev=is_dev)
+    types = records.types
 
     def upgrade(tx: Transaction) -> None:
         types.ensure_stored(tx)

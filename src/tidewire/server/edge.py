@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,12 @@ from tidewire.errors import PlatformError
 from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
 from tidewire.server.forwarding import Forwarding
-from tidewire.server.front_ends import ADDRESSES, UPLOADS, edge_sides, render_listener_error
+from tidewire.server.front_ends import ADDRESSES, make_router, open_listeners
 from tidewire.server.process_tuning import freeze_startup_objects, return_large_blocks
 from tidewire.server.wire_link import CoreWire, Message, Wire
 from tidewire.telemetry import configure_logging, take_snapshot
 from tidewire.tracing import configure_tracing, end_tracing
-from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http_on
+from tidewire.transport.http_server import HttpListener, serve_http
 from tidewire.transport.tls import server_ssl_context, tls_files
 
 log = logging.getLogger(__name__)
@@ -47,8 +46,7 @@ class Edge:
         self._clock = SystemClock()
         self._core = CoreWire()
         self._orgs: EdgeOrgs | None = None
-        self._listeners: list[HttpListener] = []
-        self._own_listeners: list[Listener] = []  # of front ends that do not speak HTTP
+        self._listeners: list[HttpListener | Listener] = []
         self._starting: asyncio.Task[None] | None = None
         self._handlers: dict[int, Callable[..., None]] = {
             **self._core.handlers,
@@ -82,18 +80,11 @@ class Edge:
     def _take_hello(self, settings: dict[str, Any], *rest: Any) -> None:
         self._starting = asyncio.create_task(self._start(Settings(**settings), *rest))
 
-    async def _start(
-        self,
-        settings: Settings,
-        index: int,
-        first_id: str,
-        listening: tuple[int, int],
-        ports: dict[str, int],
-    ) -> None:
+    async def _start(self, settings: Settings, *rest: Any) -> None:
         configure_logging(settings.log_level, form=settings.log_format)
         configure_tracing(os.environ, "edge")
         try:
-            await self._listen(settings, index, first_id, listening, ports)
+            await self._listen(settings, *rest)
         except PlatformError as error:
             self._core.send(kinds.REFUSED, error.message, str(error.details.get("setting", "")))
             return
@@ -113,34 +104,25 @@ class Edge:
         forwarding.park = orgs.park
         self._handlers |= orgs.handlers | forwarding.handlers
         await orgs.start()
-        call_http = self._core.call_http
-        rule = UploadRule(UPLOADS.paths, Path(settings.data), UPLOADS.limit_bytes, call_http)
-        router = Router(
-            [Route("/", handle=call_http, uploads=rule), *forwarding.make_routes(settings)],
-            render_listener_error,
-        )
+        router = make_router(settings, self._core.call_http, forwarding.make_routes(settings))
         files = tls_files(Path(settings.data) / "tls")  # made by the core
         for fd, ssl in zip(listening, (None, server_ssl_context(files)), strict=True):
             self._listeners.append(
-                await serve_http_on(router, socket.socket(fileno=fd), clock=self._clock, ssl=ssl)
+                await serve_http(router, sock=socket.socket(fileno=fd), clock=self._clock, ssl=ssl)
             )
         addresses = {
             setting: (parse_address(getattr(settings, setting), setting)[0], ports[setting])
             for setting in ADDRESSES
         }
-        for name, side in edge_sides().items():
-            if side.open_listener is not None:
-                listener = side.open_listener(partial(orgs.find_calls, name), settings, True)
-                self._own_listeners.append(listener)
-                await listener.start(addresses, files)
+        for listener in open_listeners(orgs.find_calls, settings, shares_ports=True):
+            self._listeners.append(listener)
+            await listener.start(addresses, files)
 
     async def _close(self) -> None:
         """Answer all held requests and finish those under way."""
         if self._orgs is not None:
             await self._orgs.end_clients()
-        closing = [listener.close(_DRAIN_S) for listener in self._listeners]
-        closing += [listener.close(_DRAIN_S) for listener in self._own_listeners]
-        await asyncio.gather(*closing)
+        await asyncio.gather(*(listener.close(_DRAIN_S) for listener in self._listeners))
         if self._orgs is not None:
             await self._orgs.close()
 

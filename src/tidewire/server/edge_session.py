@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -156,7 +157,11 @@ class EdgeSession:
 
     def _hold(self, number: int, org_id: str) -> None:
         """Keep an org open for the edge and send it the org's commits until it releases it."""
-        task = asyncio.create_task(self._keep(number, org_id))
+        self._spawn(self._keep(number, org_id))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work that is finished even if the edge is lost."""
+        task = asyncio.create_task(work)
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
@@ -165,7 +170,7 @@ class EdgeSession:
             async with self._orgs.using(org_id) as org:
                 if self.lost.is_set():
                     return
-                hold = self._held[org_id] = _Hold(org)
+                hold = self._held[org_id] = _Hold(LocalLink(org.core))
                 close = partial(self.wire.send, (kinds.CLOSED, org_id))
                 org.closers.add(close)
                 # Joined before the result is sent: the edge must miss no commit after it learns that it has the org.
@@ -188,23 +193,13 @@ class EdgeSession:
 
     # HTTP
 
-    def _take_http(
-        self,
-        number: int,
-        method: str,
-        target: str,
-        headers: dict[str, str],
-        body: bytes,
-        scheme: str,
-        peer: str,
-        has_upload: bool,
-    ) -> None:
+    def _take_http(self, number: int, *message: Any) -> None:
+        *packed, has_upload = message
         if has_upload:
             upload = Upload(self._directory)
-            request = HttpRequest(method, target, headers, body, scheme, peer, upload)
-            self._uploads[number] = _Uploading(request, upload)
+            self._uploads[number] = _Uploading(replace(HttpRequest(*packed), upload=upload), upload)
         else:
-            self._begin(number, HttpRequest(method, target, headers, body, scheme, peer))
+            self._spawn(self._answer(number, HttpRequest(*packed)))
 
     def _take_upload(self, number: int, piece: bytes) -> None:
         uploading = self._uploads[number]
@@ -222,12 +217,7 @@ class EdgeSession:
             self._respond(number, _NO_ROOM)
             return
         uploading.upload.is_packed = is_packed
-        self._begin(number, uploading.request)
-
-    def _begin(self, number: int, request: HttpRequest) -> None:
-        task = asyncio.create_task(self._answer(number, request))
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        self._spawn(self._answer(number, uploading.request))
 
     async def _answer(self, number: int, request: HttpRequest) -> None:
         try:
@@ -325,19 +315,18 @@ class _Feed:
                 wire.send_frame(data)
 
 
+@dataclass(slots=True)
 class _Hold:
-    """An org that an edge follows, and its link."""
+    """An org that an edge follows."""
 
-    def __init__(self, org: OpenOrg) -> None:
-        self.org = org
-        self.link = LocalLink(org.core)
-        self.released = asyncio.Event()
+    link: LocalLink
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(slots=True)
 class _Uploading:
     """A request whose body is still arriving."""
 
-    def __init__(self, request: HttpRequest, upload: Upload) -> None:
-        self.request = request
-        self.upload = upload
-        self.has_failed = False
+    request: HttpRequest
+    upload: Upload
+    has_failed: bool = False

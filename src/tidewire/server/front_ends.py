@@ -5,19 +5,22 @@ Nothing else in `server` imports one; see `delivery/front_end.py` for the contra
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+from tidewire.config import Settings
 from tidewire.console.front_end import FRONT_END as CONSOLE
-from tidewire.delivery.front_end import CoreSide, EdgeSide
+from tidewire.delivery.front_end import CoreSide, EdgeSide, Listener
 from tidewire.delivery.link_values import ClientLimits
 from tidewire.frontends.bayeux.front_end import FRONT_END as BAYEUX
 from tidewire.frontends.pubsub.front_end import FRONT_END as PUBSUB
 from tidewire.frontends.rest.front_end import FRONT_END as REST
 from tidewire.frontends.soap.front_end import FRONT_END as SOAP
 from tidewire.transport.http import HttpRequest, HttpResponse, cached_by_head
-from tidewire.transport.routes import render_plain_error
+from tidewire.transport.routes import AsyncHandler, Route, Router, UploadRule, render_plain_error
 
 # The first whose paths match a request answers it. REST matches every path, so it comes last.
 FRONT_ENDS = (BAYEUX, PUBSUB, SOAP, CONSOLE, REST)
@@ -31,7 +34,7 @@ ADDRESSES = tuple(setting for each in FRONT_ENDS for setting in each.addresses)
 UNAVAILABLE = "The org is temporarily unavailable; retry in a few seconds"
 
 
-def client_limits(settings: Any) -> dict[str, ClientLimits]:
+def client_limits(settings: Settings) -> dict[str, ClientLimits]:
     """Return the limits on the clients of every front end that has streaming clients, by its name."""
     return {
         each.name: each.client_limits(settings) if each.client_limits is not None else ClientLimits()
@@ -83,3 +86,24 @@ def render_listener_error(request: HttpRequest, status: int, text: str) -> HttpR
             response = each.render_error(request, status, text) if each.render_error is not None else None
             return response or render_plain_error(request, status, text)
     return render_plain_error(request, status, text)
+
+
+def make_router(settings: Settings, answer: AsyncHandler, edge_routes: Iterable[Route]) -> Router:
+    """Return the routes of a process's HTTP listeners: `answer` gets what no edge route covers."""
+    uploads = UploadRule(UPLOADS.paths, Path(settings.data), UPLOADS.limit_bytes, answer)
+    return Router([Route("/", handle=answer, uploads=uploads), *edge_routes], render_listener_error)
+
+
+def open_listeners(
+    find_calls: Callable[[str, str], AbstractAsyncContextManager[Any]],
+    settings: Settings,
+    *,
+    shares_ports: bool,
+) -> Iterator[Listener]:
+    """Yield the listeners, not started yet, of front ends that do not speak HTTP/1.1.
+
+    `find_calls` is `FindCalls`, with the front end's name first.
+    """
+    for name, side in edge_sides().items():
+        if side.open_listener is not None:
+            yield side.open_listener(partial(find_calls, name), settings, shares_ports)

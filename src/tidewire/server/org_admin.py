@@ -16,7 +16,8 @@ from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid
 from tidewire.ids import try_normalise_id
 from tidewire.schema.text_keys import fold_key
-from tidewire.server.core import NewOrg, open_core
+from tidewire.server.bootstrap import NewOrg
+from tidewire.server.core import open_core
 from tidewire.server.org_locations import (
     OrgInspection,
     additional_org_settings,
@@ -27,6 +28,7 @@ from tidewire.server.org_locations import (
     list_settings,
     remove_location,
     try_inspect_org,
+    unknown_org,
 )
 from tidewire.storage.archive import open_archive
 
@@ -60,7 +62,7 @@ async def create_additional_org(
         raise ConfigInvalid("a user name must have the form of an email address", setting="username")
     inspect_org(settings)  # raises if there is no first org: a server could not start there
     key = fold_key(username)
-    if any(key in inspection.username_keys for inspection in _inspections(settings)):
+    if any(key in inspection.username_keys for _, inspection in _inspections(settings)):
         raise ConfigInvalid(f"the user name {username} is already in use on this server", setting="username")
     new = NewOrg(username, draw_password(), name.strip())
     with creating_location(settings, new.org_id) as location:
@@ -71,16 +73,13 @@ async def create_additional_org(
 
 def list_orgs(settings: Settings) -> list[OrgSummary]:
     """List every readable org, beginning with the first."""
-    return [
-        summarise(settings, location)
-        for location in list_settings(settings)
-        if try_inspect_org(location) is not None
-    ]
+    return [_summarise(settings, location, inspection) for location, inspection in _inspections(settings)]
 
 
 def show_org(settings: Settings, org_id: str) -> OrgSummary:
     """Return one org. Raises ConfigInvalid if there is none with this id."""
-    return summarise(settings, find_settings(settings, org_id))
+    location = find_settings(settings, org_id)
+    return _summarise(settings, location, inspect_org(location))
 
 
 def remove_org(settings: Settings, org_id: str) -> None:
@@ -92,9 +91,7 @@ def remove_org(settings: Settings, org_id: str) -> None:
             raise ConfigInvalid(
                 "the first org cannot be removed; delete its data directory instead", setting="org"
             )
-        raise ConfigInvalid(
-            f"there is no org {org_id[:18]}; `tidewire org list` shows all orgs", setting="org"
-        )
+        raise unknown_org(org_id)
     remove_location(settings, wanted)
 
 
@@ -115,9 +112,7 @@ def settings_for_restore(settings: Settings, file: Path, org_id: str) -> Setting
     return additional_org_settings(settings, held)
 
 
-def summarise(settings: Settings, location: Settings) -> OrgSummary:
-    """Describe the org in a location. Raises ConfigInvalid if there is none."""
-    inspection = inspect_org(location)
+def _summarise(settings: Settings, location: Settings, inspection: OrgInspection) -> OrgSummary:
     where = location.data if location.store == "sqlite" else location.store.rpartition("schema=")[2]
     return OrgSummary(
         inspection.org_id,
@@ -130,8 +125,9 @@ def summarise(settings: Settings, location: Settings) -> OrgSummary:
     )
 
 
-def _inspections(settings: Settings) -> Iterator[OrgInspection]:
+def _inspections(settings: Settings) -> Iterator[tuple[Settings, OrgInspection]]:
+    """Yield the location and the content of every readable org, beginning with the first."""
     for location in list_settings(settings):
         inspection = try_inspect_org(location)
         if inspection is not None:
-            yield inspection
+            yield location, inspection

@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -86,24 +86,40 @@ def locations_stamp(settings: Settings) -> int:
         return 0
 
 
-def inspect_org(settings: Settings) -> OrgInspection:
-    """Read the org of these settings, which a server may be using. Raises ConfigInvalid if there is none."""
+@contextmanager
+def open_stored_org(settings: Settings) -> Iterator[tuple[Reader, int]]:
+    """Read an org's store, which a server may be using; yields a reader and the layout, 0 if there is none.
+
+    Raises ConfigInvalid if there is no store.
+    """
     if settings.store != "sqlite":
         postgres = load_postgres()
         with postgres.open_snapshot(settings.store) as (reader, _):
-            return _inspect(reader, postgres.read_layout(reader), settings)
+            yield reader, postgres.read_layout(reader)
+        return
     path = Path(settings.data) / SQLITE_MEMBER
     require_database(path)
-    with explain_sqlite_errors(path):
-        connection = SqliteConnection(path)
-        try:
-            layout = read_layout(connection)
-            if layout == 0:
-                raise ConfigInvalid(f"{settings.data} holds no org", setting="data")
-            connection.begin_read()
-            return _inspect(connection, layout, settings)
-        finally:
-            connection.close()
+    with explain_sqlite_errors(path), closing(SqliteConnection(path)) as connection:
+        layout = read_layout(connection)
+        connection.begin_read()
+        yield connection, layout
+
+
+def inspect_org(settings: Settings) -> OrgInspection:
+    """Read the org of these settings, which a server may be using. Raises ConfigInvalid if there is none."""
+    with open_stored_org(settings) as (reader, layout):
+        identity = try_read_identity(reader) if layout else None
+        if identity is None:
+            raise ConfigInvalid(f"{settings.data} holds no org", setting="data")
+        return OrgInspection(
+            identity.org_id,
+            identity.name,
+            layout,
+            frozenset(read_username_keys(reader)),
+            read_client_ids(reader),
+            read_settings(reader).cors_allowed_origins,
+            layout == LAYOUT_VERSION and bool(read_waiting(reader, 1)),
+        )
 
 
 def try_inspect_org(settings: Settings) -> OrgInspection | None:
@@ -126,10 +142,13 @@ def find_settings(settings: Settings, org_id: str) -> Settings:
     if first is not None and first.org_id == wanted:
         return settings
     if wanted is None or wanted not in list_additional_orgs(settings):
-        raise ConfigInvalid(
-            f"there is no org {org_id[:18]}; `tidewire org list` shows all orgs", setting="org"
-        )
+        raise unknown_org(org_id)
     return additional_org_settings(settings, wanted)
+
+
+def unknown_org(org_id: str) -> ConfigInvalid:
+    """Return the error for an id that no org has."""
+    return ConfigInvalid(f"there is no org {org_id[:18]}; `tidewire org list` shows all orgs", setting="org")
 
 
 def list_settings(settings: Settings) -> list[Settings]:
@@ -189,21 +208,6 @@ def _wait_unlocked(directory: Path) -> None:
     raise StoreLocked(
         f"a server still uses {directory}, where the org was moved; delete it once the server has stopped",
         path=str(directory),
-    )
-
-
-def _inspect(reader: Reader, layout: int, settings: Settings) -> OrgInspection:
-    identity = try_read_identity(reader)
-    if identity is None:
-        raise ConfigInvalid(f"{settings.data} holds no org", setting="data")
-    return OrgInspection(
-        identity.org_id,
-        identity.name,
-        layout,
-        frozenset(read_username_keys(reader)),
-        read_client_ids(reader),
-        read_settings(reader).cors_allowed_origins,
-        layout == LAYOUT_VERSION and bool(read_waiting(reader, 1)),
     )
 
 

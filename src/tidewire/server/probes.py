@@ -89,10 +89,10 @@ class Probes:
 
     def _failure(self) -> str:
         """Return why the first org cannot write, or "". Additional orgs are reopened automatically."""
-        for org in self._orgs.open_orgs:
-            if org.org_id == self._orgs.first_id:
-                return "" if org.core.failure is None else "the store has failed; restart the server"
-        return "the first org is not open"
+        org = self._orgs.try_open(self._orgs.first_id)
+        if org is None:
+            return "the first org is not open"
+        return "" if org.core.writer.failure is None else "the store has failed; restart the server"
 
     async def _answer_metrics(self, request: HttpRequest) -> HttpResponse:
         if self._token:
@@ -133,11 +133,11 @@ class Probes:
 
     def _render_gauges(self, out: Exposition) -> None:
         """Render what front ends add, for the first org: an edition's allocations are per org."""
-        for org in self._orgs.open_orgs:
-            if org.org_id == self._orgs.first_id:
-                for side in core_sides().values():
-                    for each in side.read_gauges(org.core) if side.read_gauges is not None else ():
-                        out.gauge(each.name, each.help_text, each.rows)
+        org = self._orgs.try_open(self._orgs.first_id)
+        for side in core_sides().values():
+            if org is not None and side.read_gauges is not None:
+                for each in side.read_gauges(org.core):
+                    out.gauge(each.name, each.help_text, each.rows)
 
 
 def _render_streams(out: Exposition, statuses: list[StreamingStatus]) -> None:

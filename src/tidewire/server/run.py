@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 
@@ -17,14 +16,15 @@ from tidewire.config import Settings, parse_address
 from tidewire.delivery.front_end import Listener
 from tidewire.errors import ConfigInvalid
 from tidewire.server.edges import Edges
-from tidewire.server.front_ends import ADDRESSES, UPLOADS, edge_sides, render_listener_error
+from tidewire.server.front_ends import ADDRESSES, make_router, open_listeners
 from tidewire.server.orgs import Orgs
 from tidewire.server.probes import Probes
 from tidewire.server.process_tuning import allow_many_connections, freeze_startup_objects, return_large_blocks
 from tidewire.server.routing import OrgRouter
 from tidewire.telemetry import Snapshot
 from tidewire.tracing import configure_tracing, end_tracing
-from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http
+from tidewire.transport.http_server import HttpListener, serve_http
+from tidewire.transport.routes import Router
 from tidewire.transport.tls import TlsFiles, ensure_certificates_in_subprocess, server_ssl_context
 
 log = logging.getLogger(__name__)
@@ -40,8 +40,7 @@ class Server:
     ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._listeners: list[HttpListener] = []
-        self._own_listeners: list[Listener] = []  # of front ends that do not speak HTTP
+        self._listeners: list[HttpListener | Listener] = []
         self._edges: Edges | None = None
         self._router_type = router_type
         self.router: OrgRouter | None = None
@@ -97,21 +96,15 @@ class Server:
     async def _listen_here(self, org_router: OrgRouter, files: TlsFiles) -> dict[str, tuple[str, int]]:
         """Open the listeners in this process; returns their addresses by setting."""
         settings = self._settings
-        uploads = UploadRule(UPLOADS.paths, Path(settings.data), UPLOADS.limit_bytes, org_router.answer)
-        router = Router(
-            [Route("/", handle=org_router.answer, uploads=uploads), *org_router.edge_routes(settings)],
-            render_listener_error,
-        )
+        router = make_router(settings, org_router.answer, org_router.edge_routes(settings))
         http = await self._listen(router, settings.http, "http", None)
         https = await self._listen(router, settings.https, "https", server_ssl_context(files))
         at = {"http": (http.host, http.port), "https": (https.host, https.port)}
         addresses = {setting: parse_address(getattr(settings, setting), setting) for setting in ADDRESSES}
-        for name, side in edge_sides().items():
-            if side.open_listener is not None:
-                listener = side.open_listener(partial(org_router.find_calls, name), settings, False)
-                self._own_listeners.append(listener)
-                ports = await listener.start(addresses, files)
-                at |= {setting: (addresses[setting][0], port) for setting, port in ports.items()}
+        for listener in open_listeners(org_router.find_calls, settings, shares_ports=False):
+            self._listeners.append(listener)
+            ports = await listener.start(addresses, files)
+            at |= {setting: (addresses[setting][0], port) for setting, port in ports.items()}
         return at
 
     async def close(self) -> None:
@@ -120,9 +113,7 @@ class Server:
         await self.orgs.end_clients()
         if self._edges is not None:
             await self._edges.stop()
-        closing = [listener.close(_DRAIN_S) for listener in self._listeners]
-        closing += [listener.close(_DRAIN_S) for listener in self._own_listeners]
-        await asyncio.gather(*closing)
+        await asyncio.gather(*(listener.close(_DRAIN_S) for listener in self._listeners))
         await self.orgs.close()
 
     async def _listen(

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from tidewire.clock import Clock
 from tidewire.config import Settings
 from tidewire.eventlog.backends import make_event_log
-from tidewire.server.backup import load_postgres
 from tidewire.server.core import open_core
-from tidewire.storage.archive import SQLITE_MEMBER
-from tidewire.storage.backup import explain_sqlite_errors, read_layout, require_database
+from tidewire.server.org_locations import open_stored_org
 from tidewire.storage.migrations import LAYOUT_VERSION
-from tidewire.storage.sqlite import SqliteConnection
 from tidewire.storage.store import Reader
 
 
@@ -48,7 +44,8 @@ class _State:
 
 async def upgrade_org(settings: Settings, clock: Clock) -> Upgrade:
     """Upgrade the org. Raises StoreLocked while a server uses it, ConfigInvalid if there is none."""
-    layout, before = _inspect(settings)
+    with open_stored_org(settings) as (reader, layout):
+        before = _read_state(reader) if layout else _State({}, 0)
     core = await open_core(settings, clock)
     try:
         after = await core.store.read(_read_state)
@@ -71,23 +68,6 @@ async def upgrade_org(settings: Settings, clock: Clock) -> Upgrade:
         columns={name: count for name, count in added.items() if count},
         new_schemas=after.schemas - before.schemas,
     )
-
-
-def _inspect(settings: Settings) -> tuple[int, _State]:
-    """Read the current layout and tables. Changes nothing and needs no lock."""
-    if settings.store != "sqlite":
-        postgres = load_postgres()
-        with postgres.open_snapshot(settings.store) as (reader, _):
-            return postgres.read_layout(reader), _read_state(reader)
-    path = Path(settings.data) / SQLITE_MEMBER
-    require_database(path)
-    with explain_sqlite_errors(path):
-        connection = SqliteConnection(path)
-        try:
-            layout = read_layout(connection)
-            return layout, _read_state(connection) if layout else _State({}, 0)
-        finally:
-            connection.close()
 
 
 def _read_state(reader: Reader) -> _State:

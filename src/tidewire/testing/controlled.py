@@ -43,7 +43,8 @@ from tidewire.storage.store import Transaction
 from tidewire.testing.faults import FailingRouter, make_fault
 from tidewire.testing.template_org import TemplateOrg
 from tidewire.transport.http import HttpRequest, HttpResponse
-from tidewire.transport.http_server import HttpListener, Route, Router, serve_http
+from tidewire.transport.http_server import HttpListener, serve_http
+from tidewire.transport.routes import Route, Router
 from tidewire.transport.tls import TlsFiles, tls_files
 
 _DRAIN_S = 1.0

@@ -31,18 +31,7 @@ from tidewire.transport.responses import (
     render_date_line,
     wants_gzip,
 )
-from tidewire.transport.routes import AsyncHandler, Exchange, Route, Router, UploadRule
-
-__all__ = [
-    "Exchange",
-    "HttpLimits",
-    "HttpListener",
-    "Route",
-    "Router",
-    "UploadRule",
-    "serve_http",
-    "serve_http_on",
-]
+from tidewire.transport.routes import AsyncHandler, Exchange, Router
 
 log = logging.getLogger(__name__)
 
@@ -180,23 +169,19 @@ async def _iter_packed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 async def serve_http(
     router: Router,
-    host: str,
-    port: int,
+    host: str | None = None,
+    port: int | None = None,
     *,
+    sock: socket.socket | None = None,
     clock: Clock,
     ssl: ssl_module.SSLContext | None = None,
     limits: HttpLimits | None = None,
 ) -> HttpListener:
-    """Listen on an address and answer by `router` until `close`. Port 0 picks a free one."""
+    """Listen and answer by `router` until `close`.
+
+    Listens on an address, where port 0 picks a free one, or on a listening socket, which other processes may
+    share.
+    """
     listener = HttpListener(router, clock, limits or HttpLimits(), "https" if ssl is not None else "http")
-    await listener.start(ssl, host=host, port=port)
-    return listener
-
-
-async def serve_http_on(
-    router: Router, listening: socket.socket, *, clock: Clock, ssl: ssl_module.SSLContext | None = None
-) -> HttpListener:
-    """Like `serve_http`, on a listening socket, which other processes may share."""
-    listener = HttpListener(router, clock, HttpLimits(), "https" if ssl is not None else "http")
-    await listener.start(ssl, sock=listening)
+    await listener.start(ssl, host=host, port=port, sock=sock)
     return listener

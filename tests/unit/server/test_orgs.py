@@ -178,7 +178,7 @@ async def test_broken_org_is_passed_over_and_the_others_work(settings: Settings,
     try:
         assert orgs.known_ids == [orgs.first_id, beta]
         async with orgs.using(beta) as org:
-            assert org.core.failure is None
+            assert org.core.writer.failure is None
     finally:
         await orgs.close()
 

@@ -10,7 +10,9 @@ import uvloop
 
 from tidewire.clock import Clock, ManualClock, SystemClock
 from tidewire.transport.http import HttpRequest, HttpResponse
-from tidewire.transport.http_server import Exchange, HttpLimits, HttpListener, Route, Router, serve_http
+from tidewire.transport.http_server import HttpListener, serve_http
+from tidewire.transport.request_reader import HttpLimits
+from tidewire.transport.routes import Exchange, Route, Router
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 QUICK_SWEEP = HttpLimits(sweep_s=0.01)

@@ -13,7 +13,8 @@ import pytest
 from tidewire.clock import SystemClock
 from tidewire.errors import BodyMalformed, BodyTooLarge
 from tidewire.transport.http import HttpRequest, HttpResponse
-from tidewire.transport.http_server import Route, Router, UploadRule, serve_http
+from tidewire.transport.http_server import serve_http
+from tidewire.transport.routes import Route, Router, UploadRule
 from tidewire.transport.uploads import Upload
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,8 @@ from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid
 from tidewire.transport.certificates import ensure_certificates
 from tidewire.transport.http import HttpRequest, HttpResponse
-from tidewire.transport.http_server import Route, Router, serve_http
+from tidewire.transport.http_server import serve_http
+from tidewire.transport.routes import Route, Router
 from tidewire.transport.tls import ensure_certificates_in_subprocess, server_ssl_context
 
 DAY_MS = 86_400_000

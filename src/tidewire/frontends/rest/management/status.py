@@ -10,7 +10,7 @@ from tidewire.events import Family
 from tidewire.frontends.rest.calls import ApiCall, Route
 from tidewire.frontends.rest.management.calls import Services, render_result
 from tidewire.frontends.rest.wire import NO_STORE
-from tidewire.telemetry import counters
+from tidewire.telemetry import counters, render_labels
 from tidewire.transport.http import HttpResponse
 
 _MAX_SERIES = 1000  # the streams furthest behind: a monitoring system keeps every series it has ever seen
@@ -61,24 +61,18 @@ def _render_metrics(status: StreamingStatus, counts: dict[str, int]) -> str:
     for stream in sorted(streams, key=lambda each: -each.lag)[:_MAX_SERIES]:
         state = stream.state
         labels = {"client": state.client_id, "topic": state.topic, "username": state.username}
-        lines.append(f"tidewire_pubsub_stream_lag{_labels(labels)} {stream.lag}")
+        lines.append(f"tidewire_pubsub_stream_lag{render_labels(labels)} {stream.lag}")
     lines.append("# TYPE tidewire_managed_subscription_lag gauge")
     for managed in status.managed:
         if managed.lag is not None:
             labels = {"name": managed.name, "topic": managed.topic}
-            lines.append(f"tidewire_managed_subscription_lag{_labels(labels)} {managed.lag}")
+            lines.append(f"tidewire_managed_subscription_lag{render_labels(labels)} {managed.lag}")
     if counts:
         lines.append("# TYPE tidewire_events_total counter")
-        lines += [f"tidewire_events_total{_labels({'event': k})} {v}" for k, v in sorted(counts.items())]
+        lines += [
+            f"tidewire_events_total{render_labels({'event': k})} {v}" for k, v in sorted(counts.items())
+        ]
     return "\n".join(lines) + "\n"
-
-
-def _labels(labels: dict[str, str]) -> str:
-    escaped = (
-        (name, value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
-        for name, value in labels.items()
-    )
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"
 
 
 ROUTES: tuple[Route[Services], ...] = (
