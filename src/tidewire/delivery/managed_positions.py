@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidewire.delivery.link_values import ManagedStart
 from tidewire.errors import ManagedActive, ManagedStopped, ManagedUnknown, ReplayIdExpired, ReplayIdInvalid
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Family
@@ -28,15 +29,6 @@ class StoredPosition:
 
     position: int = NO_POSITION
     is_broken: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A subscription that was handed to a reader, and where to start; see `delivery.link.ManagedStart`."""
-
-    managed: ManagedSubscription
-    position: int
-    is_from_earliest: bool
 
 
 class ManagedPositions:
@@ -64,7 +56,7 @@ class ManagedPositions:
             f"There is no managed subscription {(subscription_id or name)[:80]}", name=(name or "")[:80]
         )
 
-    async def open(self, subscription_id: str, name: str, via: object, holder: str) -> Opened:
+    async def open(self, subscription_id: str, name: str, via: object, holder: str) -> ManagedStart:
         """Make `holder` on the edge `via` the reader of a subscription."""
         managed = self.find(subscription_id, name)
         held = self._holders.get(managed.name)
@@ -83,7 +75,9 @@ class ManagedPositions:
             self.release(managed_id(managed.name), via, holder)
             raise
         word = managed.error_replay if kept.is_broken else managed.default_replay
-        return Opened(managed, kept.position, word == EARLIEST)
+        return ManagedStart(
+            managed_id(managed.name), managed.name, managed.topic, kept.position, word == EARLIEST
+        )
 
     async def commit(self, subscription_id: str, via: object, holder: str, position: int) -> None:
         """Store a position; returns when it is durable."""

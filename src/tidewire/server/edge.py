@@ -25,7 +25,7 @@ from tidewire.delivery.front_end import Listener
 from tidewire.errors import PlatformError
 from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
-from tidewire.server.forwarding import Forwarding
+from tidewire.server.forwarding import Forwarding, home_of
 from tidewire.server.front_ends import ADDRESSES, make_router, open_listeners
 from tidewire.server.process_tuning import freeze_startup_objects, return_large_blocks
 from tidewire.server.wire_link import CoreWire, Message, Wire
@@ -99,9 +99,9 @@ class Edge:
         listening: tuple[int, int],
         ports: dict[str, int],
     ) -> None:
-        forwarding = Forwarding(self._core, index, settings.edges)
-        orgs = self._orgs = EdgeOrgs(self._core, settings, self._clock, first_id, forwarding.home)
-        forwarding.park = orgs.park
+        home = home_of(index, settings.edges)
+        orgs = self._orgs = EdgeOrgs(self._core, settings, self._clock, first_id, home)
+        forwarding = Forwarding(self._core, index, settings.edges, orgs.park)
         self._handlers |= orgs.handlers | forwarding.handlers
         await orgs.start()
         router = make_router(settings, self._core.call_http, forwarding.make_routes(settings))

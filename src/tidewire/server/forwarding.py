@@ -29,27 +29,27 @@ UNAVAILABLE = (503, b"", b"")
 ParkForOrg = Callable[[str, EdgeHttp, HttpRequest, Exchange], None]
 
 
+def home_of(index: int, count: int) -> str:
+    """Return the character that names an edge; empty if there is no other."""
+    return _HOMES[index] if count > 1 else ""
+
+
 class Forwarding:
     """Both ends of forwarding on one edge. `park` answers the requests whose home is here."""
 
-    def __init__(self, core: CoreWire, index: int, count: int) -> None:
+    def __init__(self, core: CoreWire, index: int, count: int, park: ParkForOrg) -> None:
         self._core = core
         self._index = index
         self._count = count
         self._away: dict[int, tuple[Exchange, EdgeHttp]] = {}
         self._guests: dict[tuple[int, int], CallbackExchange] = {}
         self._https = {name: side.http for name, side in edge_sides().items() if side.http is not None}
-        self.park: ParkForOrg | None = None
+        self._park = park
         self.handlers: dict[int, Callable[..., None]] = {
             kinds.FORWARDED: self._take_guest,
             kinds.ANSWERED: self._take_answer,
             kinds.LEFT: self._drop_guest,
         }
-
-    @property
-    def home(self) -> str:
-        """The character that names this edge; empty if there is no other."""
-        return _HOMES[self._index] if self._count > 1 else ""
 
     def make_routes(self, settings: Settings) -> list[Route]:
         """Return the routes of all front ends with HTTP paths on edges."""
@@ -62,8 +62,7 @@ class Forwarding:
     def _handle(self, name: str, http: EdgeHttp, request: HttpRequest, exchange: Exchange) -> None:
         home = self._index if self._count == 1 else self._find_home(http, request)
         if home == self._index:
-            if self.park is not None:
-                self.park(name, http, request, exchange)
+            self._park(name, http, request, exchange)
             return
         number = self._core.next_number()
         self._away[number] = exchange, http
@@ -96,8 +95,7 @@ class Forwarding:
         arrived = HttpRequest(*request)
         for each in FRONT_ENDS:
             if each.name in self._https and each.paths is not None and each.paths.fullmatch(arrived.raw_path):
-                if self.park is not None:
-                    self.park(each.name, self._https[each.name], arrived, guest)
+                self._park(each.name, self._https[each.name], arrived, guest)
                 return
 
     def _reply(

@@ -8,7 +8,6 @@ from tidewire.access.principal import Principal
 from tidewire.delivery.link_values import Delivered, DurableClient, ManagedStart, StreamState
 from tidewire.eventlog.log import LogBounds, LogPage
 from tidewire.events import CommittedBatch, Family
-from tidewire.gate.metadata.registry import managed_id
 from tidewire.matching.channel_values import ChannelGrant, PublishDraft, PublishOutcomes, TopicDescription
 from tidewire.names import parse_channel
 from tidewire.server.core import Core
@@ -150,11 +149,7 @@ class LocalLink:
         self, principal: Principal, subscription_id: str, name: str, holder: str
     ) -> ManagedStart:
         await self._check_managed(principal, subscription_id, name)
-        opened = await self._core.managed.open(subscription_id, name, self, holder)
-        managed = opened.managed
-        return ManagedStart(
-            managed_id(managed.name), managed.name, managed.topic, opened.position, opened.is_from_earliest
-        )
+        return await self._core.managed.open(subscription_id, name, self, holder)
 
     async def check_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
         await self._check_managed(principal, subscription_id, "")
