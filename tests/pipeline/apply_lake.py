@@ -20,7 +20,7 @@ def run_tasks(lake: Lake, span: Span) -> BatchReceipts:
     rows = [
         row
         for part in plan_partitions(bronze, span)
-        for batch in task.write(read_partition(lake, part))
+        for batch in task.write(read_partition(part))
         for row in batch.to_pylist()
     ]
     return parse_batch_receipts(rows)
@@ -42,7 +42,7 @@ def apply_all(lake: Lake, max_rows: int | None = None, epoch: int = 1) -> list[i
         assert bronze.committed is not None
         after = max(manifest.floor, 0) if manifest is not None else 0
         known = bronze.committed
-        end = plan_end(lake, bronze, Span(after, known), max_rows) if after < known else None
+        end = plan_end(bronze, Span(after, known), max_rows) if after < known else None
         if end is None:
             return ends
         apply_span(lake, Span(after, end), applier)

@@ -7,7 +7,7 @@ from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.pipeline.lake.receipts import parse_receipts
 from tidewire.pipeline.lake.schemas import append_schemas, load_schemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.lake.tables import Lake, append_files, open_table
 from tidewire.pipeline.source.archive import merge_schemas
 from tidewire.pipeline.source.bronze_files import BronzeTask
 from tidewire.pipeline.source.bus import Bus, BusSettings
@@ -28,7 +28,7 @@ def archive_all(lake: Lake, settings: BusSettings, epoch: int = 1) -> int:
     bus = Bus(settings, SystemClock())
     export = LogExport(bus)
     try:
-        bronze = open_table(lake, "bronze", BRONZE)
+        bronze = open_table(lake, "bronze")
         after = max(bronze.floor, 0)
         plan = export.plan(after, limit=MAX_ROWS)
         if plan.through <= bronze.floor:
@@ -39,7 +39,7 @@ def archive_all(lake: Lake, settings: BusSettings, epoch: int = 1) -> int:
         receipts = parse_receipts(rows)
         append_schemas(lake, merge_schemas(receipts), epoch)
         actions = [file.add_action(0) for file in receipts.files]
-        append_files(bronze, actions, BRONZE, plan.through, epoch)
+        append_files(bronze, actions, plan.through, epoch)
         return plan.through
     finally:
         export.close()

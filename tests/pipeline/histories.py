@@ -17,7 +17,7 @@ from tidewire.pipeline.lake.columns import kinds_of, parse_column
 from tidewire.pipeline.lake.files import DataFile
 from tidewire.pipeline.lake.manifest import newest
 from tidewire.pipeline.lake.schemas import append_schemas
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.lake.tables import Lake, append_files, open_table
 from tidewire.pipeline.replicas.replica import read_replica
 from tidewire.pipeline.source.bronze_files import HeaderCache, render_bronze
 from tidewire.pipeline.source.bus import BusSettings
@@ -213,7 +213,7 @@ def write_bronze(lake: Lake, events: Iterable[BusEvent], through: int) -> None:
     """Archive events as the archive query would, without a bus. The lake then knows the log to `through`."""
     schemas = {schema.schema_id: schema.json for versions in SCHEMAS.values() for schema in versions}
     append_schemas(lake, {schema_id: (text, 0) for schema_id, text in schemas.items()}, 1)
-    bronze = open_table(lake, "bronze", BRONZE)
+    bronze = open_table(lake, "bronze")
     headers = HeaderCache(schemas, BusSettings("unused:1", "/data/ChangeEvents", token="unused"), None)
     rows = [
         {
@@ -235,7 +235,7 @@ def write_bronze(lake: Lake, events: Iterable[BusEvent], through: int) -> None:
         positions = batch.column("replay_id").to_pylist()
         ends = positions[0], positions[-1]
         actions = [DataFile(name, os.path.getsize(path), len(positions), *ends).add_action(0)]
-    append_files(bronze, actions, BRONZE, through, epoch=1)
+    append_files(bronze, actions, through, epoch=1)
 
 
 def read_replicas(lake: Lake, as_of: int | None = None) -> Truth:

@@ -39,7 +39,7 @@ def apply_by_spark(spark: SparkSession, lake: Lake, after: int, through: int) ->
     batches = [
         b
         for part in plan_partitions(bronze, Span(after, through))
-        for b in plan_task(lake).write(read_partition(lake, part))
+        for b in plan_task(lake).write(read_partition(part))
     ]
     apply_batch(lake, 1, ManualClock())(spark.createDataFrame(pa.Table.from_batches(batches)), 0)
 

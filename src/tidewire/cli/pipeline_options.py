@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -217,16 +217,10 @@ def reading(
         from tidewire.pipeline.source.log_origin import check_origin
         from tidewire.pipeline.source.records_reader import RecordsReader
 
-        source = Bus(bus, SystemClock())
-        try:
+        with closing(Bus(bus, SystemClock())) as source:
             check_origin(lake, source)
-        finally:
-            source.close()
-        reader = RecordsReader(bus)
-        try:
+        with closing(RecordsReader(bus)) as reader:
             yield lake, epoch, reader
-        finally:
-            reader.close()
 
 
 def make_progress() -> Progress:

@@ -21,8 +21,8 @@ from tests.unit.pipeline.fold_base import make_base
 from tests.unit.pipeline.oracle import ENTITIES, Org
 from tidewire.pipeline.apply.dead_letters import open_letters
 from tidewire.pipeline.lake import manifest
-from tidewire.pipeline.lake.control import DIRTY_TABLE, Dirty, open_dirty, open_resyncs, render_dirty
-from tidewire.pipeline.lake.tables import DIRTY, READS, Lake, append_rows, open_table
+from tidewire.pipeline.lake.control import DIRTY_TABLE, Dirty, open_dirty, open_resyncs, render_control
+from tidewire.pipeline.lake.tables import READS, Lake, append_counted, append_rows, open_table
 from tidewire.pipeline.replicas.replica import read_replica
 
 EPOCH = 1
@@ -77,11 +77,10 @@ def commit_reads(lake: Lake, org: Org, entity: str, ids: list[str], fence: int, 
             }
         )
     with manifest.lock:
-        table = open_table(lake, f"reads/{entity}", READS)
+        table = open_table(lake, f"reads/{entity}")
         append_rows(table, pa.Table.from_pylist(rows, schema=READS), None, EPOCH, "reads")
         done = [Dirty(entity, record_id, fence, "") for record_id in ids]
-        control = open_table(lake, DIRTY_TABLE, DIRTY)
-        append_rows(control, render_dirty(done, 0, "done"), None, EPOCH, "reads")
+        append_counted(lake, DIRTY_TABLE, render_control(done, 0, "done"), EPOCH, "reads")
         row = manifest.newest(lake)
         state = row.entities.get(entity) if row is not None else None
         # An object of which nothing but a damaged event has come has no schema yet either.

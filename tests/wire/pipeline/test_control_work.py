@@ -19,7 +19,7 @@ from tidewire.clock import ManualClock, SystemClock
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import FAILED, OPEN, Dirty, open_resyncs
 from tidewire.pipeline.lake.dirty import append_dirty, failed_records, open_records
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.lake.tables import Lake, append_files, open_table
 from tidewire.pipeline.replicas.replica import read_replica
 from tidewire.pipeline.source.bus import BusSettings
 from tidewire.pipeline.source.records_reader import RecordsReader
@@ -147,7 +147,7 @@ def test_resync_finds_records_that_went_without_an_event(
 
 
 def skip_to(lake: Lake, position: int) -> None:
-    append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, position, EPOCH)
+    append_files(open_table(lake, "bronze"), [], position, EPOCH)
     apply_all(lake)
 
 

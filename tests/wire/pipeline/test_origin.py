@@ -16,7 +16,7 @@ from tidewire.cli.main import cli
 from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid, PlatformError, ReplayIdInvalid, SessionInvalid
 from tidewire.pipeline.lake.lease import hold_lease
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.lake.tables import Lake, append_files, open_table
 from tidewire.pipeline.source.bus import Bus
 from tidewire.pipeline.source.log_origin import FILE, check_origin, load_origin
 from tidewire.testing import ServerProcess
@@ -43,7 +43,7 @@ def note(lake: Lake, **changed: str) -> None:
 
 
 def begin_at(lake: Lake, position: int) -> None:
-    append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, position, epoch=1)
+    append_files(open_table(lake, "bronze"), [], position, epoch=1)
 
 
 def test_first_run_notes_the_origin_and_the_next_one_agrees(

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewire.errors import ObjectUnknown
 from tidewire.faults import crash_point
-from tidewire.pipeline.apply.dead_letters import DEAD_LETTER_TABLE, render_letters
+from tidewire.pipeline.apply.dead_letters import DEAD_LETTER_TABLE, render_letter
 from tidewire.pipeline.apply.decode import DIFFERING
 from tidewire.pipeline.apply.history_files import BatchReceipts, parse_batch_receipts
 from tidewire.pipeline.apply.known_ids import KnownIds
@@ -36,22 +36,21 @@ from tidewire.pipeline.apply.planning import (
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import (
     DIRTY_TABLE,
+    OPEN,
+    PENDING,
     RESYNC_TABLE,
     Dirty,
     Resync,
     has_snapshot,
     open_resyncs,
-    render_dirty,
-    render_resyncs,
+    render_control,
 )
 from tidewire.pipeline.lake.files import DataFile, read_file
 from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span, check_continues
 from tidewire.pipeline.lake.tables import (
-    DEAD_LETTER,
-    DIRTY,
     HISTORY,
-    RESYNC,
+    TABLES,
     Lake,
     OpenTable,
     append_files,
@@ -105,15 +104,15 @@ class Applier:
             return None
         check_continues(span, before.committed if before is not None else None, manifest.TABLE)
         files = _group(receipts.files)
-        changes = {entity: self._read_planned(found) for entity, found in files.items()}
+        changes = {entity: self._read(found, _PLANNED) for entity, found in files.items()}
         plan = self._plan(load_schemas(self._lake), receipts, files, changes)
         versions: dict[str, int] = {}
         with manifest.lock:
-            dead = self._append(DEAD_LETTER_TABLE, DEAD_LETTER, render_letters(plan.dead), span, versions)
+            dead = self._append(DEAD_LETTER_TABLE, [*map(render_letter, plan.dead)], span, versions)
             now_ms = self._clock.now_ms()
-            self._append(DIRTY_TABLE, DIRTY, render_dirty(plan.dirty, now_ms), span, versions)
-            resyncs = render_resyncs(plan.resyncs, now_ms)
-            self._append(RESYNC_TABLE, RESYNC, resyncs, span, versions, key="since")
+            self._append(DIRTY_TABLE, render_control(plan.dirty, now_ms, OPEN), span, versions)
+            resyncs = render_control(plan.resyncs, now_ms, PENDING)
+            self._append(RESYNC_TABLE, resyncs, span, versions, key="since")
             crash_point("pipeline.apply.after_control")
             versions |= self._append_histories(files, span)
             crash_point("pipeline.apply.before_manifest")
@@ -140,9 +139,9 @@ class Applier:
         _log.info("pipeline.batch_applied", extra={"changes": count, "position": span.through})
         return span
 
-    def _read_planned(self, files: Iterable[DataFile]) -> pa.Table:
+    def _read(self, files: Iterable[DataFile], schema: pa.Schema) -> pa.Table:
         paths = [os.path.join(self._lake.table(f"history/{file.entity}"), file.path) for file in files]
-        return pa.concat_tables([read_file(path, _PLANNED) for path in paths])
+        return pa.concat_tables([schema.empty_table(), *(read_file(path, schema) for path in paths)])
 
     def _plan(
         self,
@@ -189,11 +188,7 @@ class Applier:
                 ids.setdefault(note.entity, set()).add(note.record_id)
         dirty: list[Dirty] = []
         for entity, wanted in ids.items():
-            paths = [
-                os.path.join(self._lake.table(f"history/{entity}"), file.path)
-                for file in files.get(entity, ())
-            ]
-            rows = pa.concat_tables([HISTORY.empty_table(), *(read_file(path, HISTORY) for path in paths)])
+            rows = self._read(files.get(entity, ()), HISTORY)
             extra = rows.filter(pc.is_in(rows["record_id"], pa.array(sorted(wanted), pa.string())))
             view = self._view(entity, receipts.schemas.get(entity, {}), texts)
             dirty += [
@@ -217,31 +212,31 @@ class Applier:
     def _append(
         self,
         name: str,
-        schema: pa.Schema,
-        rows: pa.Table,
+        rows: Sequence[Mapping[str, Any]],
         span: Span,
         versions: dict[str, int],
         key: str = "replay_id",
     ) -> int:
         """Append the rows that a control table does not have yet and return how many."""
-        if not rows.num_rows:
+        if not rows:
             return 0
-        table = open_table(self._lake, name, schema)
-        fresh = rows.filter(pc.greater(rows[key], table.floor))
-        if fresh.num_rows:
-            append_rows(table, fresh, span.through, self._epoch)
+        table = open_table(self._lake, name)
+        fresh = [row for row in rows if row[key] > table.floor]
+        if fresh:
+            added = pa.Table.from_pylist(fresh, schema=TABLES[name])
+            append_rows(table, added, span.through, self._epoch)
         versions[name] = table.delta.version()
-        return int(fresh.num_rows)
+        return len(fresh)
 
     def _append_histories(self, files: Mapping[str, list[DataFile]], span: Span) -> dict[str, int]:
         now_ms = self._clock.now_ms()
 
         def append(entity: str) -> OpenTable:
-            table = open_table(self._lake, f"history/{entity}", HISTORY)
+            table = open_table(self._lake, f"history/{entity}")
             if table.floor > min(file.floor for file in files[entity]):
                 raise conflict(table)
             actions = [file.add_action(now_ms) for file in files[entity]]
-            append_files(table, actions, HISTORY, span.through, self._epoch)
+            append_files(table, actions, span.through, self._epoch)
             crash_point("pipeline.apply.after_history")
             return table
 

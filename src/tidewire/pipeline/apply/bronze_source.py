@@ -7,7 +7,6 @@ their events to history, and the source's rows are their receipts (history_files
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +25,7 @@ from pyspark.sql.types import StructType
 from tidewire.clock import Clock, SystemClock
 from tidewire.pipeline.apply.history_files import WATERMARK_AFTER, HistoryTask, plan_task
 from tidewire.pipeline.apply.transactions import PlannedEvent, closed_through, closed_through_lasts
-from tidewire.pipeline.lake.files import list_files, list_sized_files, read_file
+from tidewire.pipeline.lake.files import list_files, list_sized_files, read_file, rows_in
 from tidewire.pipeline.lake.receipts import RECEIPT_DDL
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import read_live_report
@@ -72,9 +71,7 @@ class HistoryPartition(InputPartition):
     task: HistoryTask
 
 
-def plan_end(
-    lake: Lake, bronze: OpenTable, span: Span, max_rows: int | None, *, is_quiet: bool = False
-) -> int | None:
+def plan_end(bronze: OpenTable, span: Span, max_rows: int | None, *, is_quiet: bool = False) -> int | None:
     """Return where a batch must end so that no transaction is divided; None if none is closed yet.
 
     `is_quiet` means that the newest transaction is complete. Reads only as many files as are needed.
@@ -82,7 +79,7 @@ def plan_end(
     files = list_files(bronze, span)
     rows = _PLAN_COLUMNS.empty_table()
     for place, path in enumerate(files):
-        rows = pa.concat_tables([rows, _read_plan_columns(lake, path, span)])
+        rows = pa.concat_tables([rows, rows_in(read_file(path, _PLAN_COLUMNS), span)])
         if max_rows is not None and rows.num_rows > max_rows and place < len(files) - 1:
             end = _closed_end(rows, pc.max(rows["replay_id"]).as_py(), max_rows)
             if end is not None:
@@ -98,14 +95,8 @@ def _closed_end(rows: pa.Table, known: int, max_rows: int | None, *, is_quiet: b
     return closed_through_lasts(positions, lasts, known, max_rows)
 
 
-def _read_plan_columns(lake: Lake, path: str, span: Span) -> pa.Table:
-    return _rows_in(read_file(os.path.join(lake.table("bronze"), path), _PLAN_COLUMNS), span)
-
-
 def _planned_events(rows: pa.Table) -> list[PlannedEvent]:
-    columns = (
-        rows[name].to_pylist() for name in ("replay_id", "transaction_last", "transaction_key", "change_type")
-    )
+    columns = (rows[name].to_pylist() for name in _PLAN_COLUMNS.names)
     events = [
         PlannedEvent(
             replay_id, last, key, (change_type or "").startswith("GAP_"), change_type == "GAP_OVERFLOW"
@@ -130,18 +121,12 @@ def plan_partitions(bronze: OpenTable, span: Span) -> list[FilePartition]:
     return [FilePartition(tuple(paths), span, i + 1 == len(groups)) for i, paths in enumerate(groups)]
 
 
-def read_partition(lake: Lake, part: FilePartition) -> Iterator[pa.RecordBatch]:
+def read_partition(part: FilePartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition, then its watermark if it has one. Runs on an executor."""
     for path in part.paths:
-        rows = read_file(os.path.join(lake.table("bronze"), path), EVENTS)
-        yield from _rows_in(rows, part.span).to_batches(BATCH_ROWS)
+        yield from rows_in(read_file(path, EVENTS), part.span).to_batches(BATCH_ROWS)
     if part.has_watermark:
         yield render_watermark(part.span, EVENTS, WATERMARK_AFTER)
-
-
-def _rows_in(rows: pa.Table, span: Span) -> pa.Table:
-    position = rows["replay_id"]
-    return rows.filter(pc.and_(pc.greater(position, span.after), pc.less_equal(position, span.through)))
 
 
 class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -197,17 +182,17 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Write one partition to history and yield its receipts. Called on an executor."""
         if not isinstance(partition, HistoryPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
-        return partition.task.write(read_partition(self._lake, partition.part))
+        return partition.task.write(read_partition(partition.part))
 
     def _plan(self, bronze: OpenTable, after: int, known: int, max_rows: int | None) -> int:
         if known <= after:
             return after
         question = (after, known, max_rows)
         if self._planned is None or self._planned[0] != question:
-            end = plan_end(self._lake, bronze, Span(after, known), max_rows)
+            end = plan_end(bronze, Span(after, known), max_rows)
             self._planned = (question, after if end is None else end)
         if self._planned[1] <= after and self._is_quiet(known):
-            end = plan_end(self._lake, bronze, Span(after, known), max_rows, is_quiet=True)
+            end = plan_end(bronze, Span(after, known), max_rows, is_quiet=True)
             self._planned = (question, after if end is None else end)
         return self._planned[1]
 

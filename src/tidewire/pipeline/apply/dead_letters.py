@@ -9,7 +9,6 @@ records causes a resync of the object.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,23 +23,22 @@ from tidewire.pipeline.apply.planning import plan_notes, plan_schemas
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import (
     DIRTY_TABLE,
+    OPEN,
+    PENDING,
     RESYNC_TABLE,
     Dirty,
     Resync,
-    render_dirty,
-    render_resyncs,
+    render_control,
 )
-from tidewire.pipeline.lake.files import list_files, read_file, read_rows
+from tidewire.pipeline.lake.files import read_rows, read_span
 from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import (
     BRONZE,
-    DEAD_LETTER,
-    DIRTY,
     HISTORY,
-    RESYNC,
     Lake,
     OpenTable,
+    append_counted,
     append_rows,
     open_table,
     try_open_table,
@@ -77,22 +75,9 @@ class RetryReport:
     failed: int
 
 
-def render_letters(notes: Iterable[Note]) -> pa.Table:
-    """Return dead letters as rows of their table."""
-    rows = [_render(note) for note in notes]
-    return pa.Table.from_pylist(rows, schema=DEAD_LETTER)
-
-
-def _render(letter: Note | DeadLetter) -> dict[str, object]:
-    return {
-        "replay_id": letter.replay_id,
-        "entity": letter.entity,
-        "record_id": letter.record_id,
-        "change_type": letter.change_type,
-        "schema_id": letter.schema_id,
-        "reason": letter.reason,
-        "detail": letter.detail,
-    }
+def render_letter(letter: Note | DeadLetter) -> dict[str, object]:
+    """Return a dead letter as a row of its table."""
+    return {name: getattr(letter, name) for name in DeadLetter.__dataclass_fields__}
 
 
 def open_letters(lake: Lake) -> list[DeadLetter]:
@@ -135,22 +120,15 @@ def retry(lake: Lake, epoch: int, clock: Clock, *, replay_ids: Iterable[int] | N
         crash_point("pipeline.retry.after_history")
         now_ms = clock.now_ms()
         dirty, resyncs = _plan_reads(decoded, still_dead, before, texts)
-        if dirty:
-            table = open_table(lake, DIRTY_TABLE, DIRTY)
-            append_rows(table, render_dirty(dirty, now_ms), None, epoch, WRITER)
-            versions[table.name] = table.delta.version()
-        if resyncs:
-            table = open_table(lake, RESYNC_TABLE, RESYNC)
-            append_rows(table, render_resyncs(resyncs, now_ms), None, epoch, WRITER)
-            versions[table.name] = table.delta.version()
-        table = open_table(lake, DEAD_LETTER_TABLE, DEAD_LETTER)
+        versions |= append_counted(lake, DIRTY_TABLE, render_control(dirty, now_ms, OPEN), epoch, WRITER)
+        asked = render_control(resyncs, now_ms, PENDING)
+        versions |= append_counted(lake, RESYNC_TABLE, asked, epoch, WRITER)
         rows = [
-            _render(letter)
+            render_letter(letter)
             | {"retried_ms": now_ms, "outcome": FAILED if letter.replay_id in still_dead else APPLIED}
             for letter in letters
         ]
-        append_rows(table, pa.Table.from_pylist(rows, schema=DEAD_LETTER), None, epoch, WRITER)
-        versions[table.name] = table.delta.version()
+        versions |= append_counted(lake, DEAD_LETTER_TABLE, rows, epoch, WRITER)
         schemas = {entity: _in_order(before, entity, used) for entity, used in decoded.schemas.items()}
         manifest.append(lake, epoch, now_ms, cause=WRITER, versions=versions, schemas=schemas)
     return RetryReport(len(applied), len(dirty) + len(resyncs), len(letters) - len(applied))
@@ -168,19 +146,19 @@ def _read_events(lake: Lake, positions: list[int]) -> pa.Table:
     if bronze is None:
         return BRONZE.empty_table()
     wanted = pa.array(positions, pa.int64())
-    parts = [BRONZE.empty_table()]
-    for path in list_files(bronze, Span(positions[0] - 1, positions[-1])):
-        rows = read_file(os.path.join(lake.table("bronze"), path), BRONZE)
-        parts.append(rows.filter(pc.is_in(rows["replay_id"], wanted)))
-    return pa.concat_tables(parts).sort_by("replay_id")
+    parts = [
+        rows.filter(pc.is_in(rows["replay_id"], wanted))
+        for rows in read_span(bronze, Span(positions[0] - 1, positions[-1]), BRONZE)
+    ]
+    return pa.concat_tables([BRONZE.empty_table(), *parts]).sort_by("replay_id")
 
 
 def _append_histories(lake: Lake, epoch: int, decoded: Decoded, still_dead: set[int]) -> dict[str, int]:
     versions: dict[str, int] = {}
     for entity, rows in decoded.rows.items():
         found = rows.render()
-        table = open_table(lake, f"history/{entity}", HISTORY)
-        present = _good_keys(lake, table, found)
+        table = open_table(lake, f"history/{entity}")
+        present = _good_keys(table, found)
         keys = zip(found["replay_id"].to_pylist(), found["record_id"].to_pylist(), strict=True)
         found = found.filter([key[0] not in still_dead and key not in present for key in keys])
         if not found.num_rows:
@@ -190,15 +168,14 @@ def _append_histories(lake: Lake, epoch: int, decoded: Decoded, still_dead: set[
     return versions
 
 
-def _good_keys(lake: Lake, table: OpenTable, rows: pa.Table) -> set[tuple[int, str]]:
+def _good_keys(table: OpenTable, rows: pa.Table) -> set[tuple[int, str]]:
     """Return the changes that history already has without a problem: an earlier retry may have died."""
     if not rows.num_rows:
         return set()
     columns = pa.schema([HISTORY.field(name) for name in ("replay_id", "record_id", "problem")])
     span = Span(pc.min(rows["replay_id"]).as_py() - 1, pc.max(rows["replay_id"]).as_py())
     found: set[tuple[int, str]] = set()
-    for path in list_files(table, span):
-        present = read_file(os.path.join(lake.table(table.name), path), columns)
+    for present in read_span(table, span, columns):
         present = present.filter(pc.is_null(present["problem"]))
         found.update(zip(present["replay_id"].to_pylist(), present["record_id"].to_pylist(), strict=True))
     return found

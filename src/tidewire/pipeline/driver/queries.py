@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tidewire.errors import DiskFull, InternalError, LogCorrupt, PlatformError, StoreClosed, leaf_errors
 from tidewire.pipeline.driver.checkpoints import check_checkpoint
 from tidewire.pipeline.lake.spans import START
-from tidewire.pipeline.lake.tables import Lake, try_open_table
+from tidewire.pipeline.lake.tables import Lake, try_committed
 from tidewire.pipeline.source.bus import BusSettings, render_options
 from tidewire.pipeline.source.offsets import parse_offset
 from tidewire.pipeline.upkeep.compaction import CompactionRules
@@ -103,10 +103,10 @@ class Gate:
 
 def start_archive(session: SparkSession, config: PipelineConfig, function: BatchFunction) -> StreamingQuery:
     """Start the query from the bus to bronze."""
-    bronze = try_open_table(config.lake, "bronze")
-    check_checkpoint(config.lake, ARCHIVE, bronze.committed if bronze is not None else None)
+    committed = try_committed(config.lake, "bronze")
+    check_checkpoint(config.lake, ARCHIVE, committed)
     # Only for a new or deleted checkpoint: continue where bronze ends.
-    starting = config.starting if bronze is None or bronze.committed is None else bronze.committed
+    starting = config.starting if committed is None else committed
     options = render_options(config.bus) | {
         "starting": "earliest" if starting == START else str(starting),
         "max_rows": str(config.max_rows),
@@ -120,13 +120,12 @@ def start_archive(session: SparkSession, config: PipelineConfig, function: Batch
 
 def start_apply(session: SparkSession, config: PipelineConfig, function: BatchFunction) -> StreamingQuery:
     """Start the query from bronze to history."""
-    manifest = try_open_table(config.lake, "manifest")
-    check_checkpoint(config.lake, APPLY, manifest.committed if manifest is not None else None)
-    starting = START if manifest is None or manifest.committed is None else manifest.committed
+    committed = try_committed(config.lake, "manifest")
+    check_checkpoint(config.lake, APPLY, committed)
     options = {
         "lake": config.lake.path,
         "pipeline": config.lake.pipeline,
-        "starting": str(starting),
+        "starting": str(committed or START),
         "max_rows": str(config.max_rows),
     }
     rows = session.readStream.format("tidewire-bronze").options(**options).load()

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING
 
 from tidewire.clock import Clock, SystemClock
@@ -37,7 +37,7 @@ from tidewire.pipeline.driver.worker import Worker
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import open_resyncs
 from tidewire.pipeline.lake.lease import check_lease, hold_lease
-from tidewire.pipeline.lake.tables import Lake, try_open_table
+from tidewire.pipeline.lake.tables import Lake, try_committed
 from tidewire.pipeline.source.archive import archive_batch
 from tidewire.pipeline.source.bus import Bus
 from tidewire.pipeline.source.log_origin import check_origin
@@ -156,7 +156,7 @@ class _Run:
     def run(self, session: SparkSession) -> None:
         """Run to the end. Blocks."""
         config = self._config
-        with _bus(config, self._clock) as bus, _reader(config) as reader:
+        with closing(Bus(config.bus, self._clock)) as bus, _reader(config) as reader:
             worker = Worker(config, self._epoch, self._clock, self._health, session, reader)
             archive = archive_batch(config.lake, self._epoch, self._clock)
             apply = apply_batch(config.lake, self._epoch, self._clock)
@@ -322,34 +322,14 @@ class _Run:
 
 
 def _is_new(config: PipelineConfig) -> bool:
-    bronze = try_open_table(config.lake, "bronze")
-    return bronze is None or bronze.committed is None
+    return try_committed(config.lake, "bronze") is None
 
 
 def _is_behind(lake: Lake) -> bool:
     """Return whether bronze reaches further than the manifest."""
-    bronze, applied = try_open_table(lake, "bronze"), try_open_table(lake, manifest.TABLE)
-    if bronze is None or bronze.committed is None:
-        return False
-    return applied is None or applied.committed is None or bronze.committed > applied.committed
+    archived, applied = try_committed(lake, "bronze"), try_committed(lake, manifest.TABLE)
+    return archived is not None and (applied is None or archived > applied)
 
 
-@contextmanager
-def _bus(config: PipelineConfig, clock: Clock) -> Iterator[Bus]:
-    bus = Bus(config.bus, clock)
-    try:
-        yield bus
-    finally:
-        bus.close()
-
-
-@contextmanager
-def _reader(config: PipelineConfig) -> Iterator[RecordsReader | None]:
-    if not config.has_records:
-        yield None
-        return
-    reader = RecordsReader(config.bus)
-    try:
-        yield reader
-    finally:
-        reader.close()
+def _reader(config: PipelineConfig) -> AbstractContextManager[RecordsReader | None]:
+    return closing(RecordsReader(config.bus)) if config.has_records else nullcontext()

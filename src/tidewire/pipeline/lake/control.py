@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewire.pipeline.lake.files import read_file
-from tidewire.pipeline.lake.tables import DIRTY, RESYNC, Lake, OpenTable, arrow_schema, load_shared_table
+from tidewire.pipeline.lake.tables import Lake, OpenTable, arrow_schema, load_shared_table
 
 DIRTY_TABLE = "control/dirty"
 RESYNC_TABLE = "control/resync"
@@ -157,13 +157,6 @@ def parse_resyncs(rows: pa.Table) -> tuple[dict[str, Resync], dict[str, Resync]]
     return found, failed
 
 
-def render_dirty(records: Iterable[Dirty], now_ms: int, state: str = OPEN) -> pa.Table:
-    """Return rows of `control/dirty`."""
-    rows = [{**asdict(dirty), "state": state, "at_ms": now_ms} for dirty in records]
-    return pa.Table.from_pylist(rows, schema=DIRTY)
-
-
-def render_resyncs(objects: Iterable[Resync], now_ms: int, state: str = PENDING) -> pa.Table:
-    """Return rows of `control/resync` for whole objects."""
-    rows = [{**asdict(resync), "state": state, "at_ms": now_ms} for resync in objects]
-    return pa.Table.from_pylist(rows, schema=RESYNC)
+def render_control(requests: Iterable[Dirty | Resync], now_ms: int, state: str) -> list[dict[str, object]]:
+    """Return rows of `control/dirty` or, for whole objects, of `control/resync`."""
+    return [{**asdict(each), "state": state, "at_ms": now_ms} for each in requests]

@@ -20,9 +20,9 @@ from tidewire.pipeline.lake.control import (
     Dirty,
     open_dirty,
     read_control,
-    render_dirty,
+    render_control,
 )
-from tidewire.pipeline.lake.tables import DIRTY, Lake, append_rows, load_shared_table, open_table
+from tidewire.pipeline.lake.tables import Lake, append_counted, load_shared_table
 
 WRITER = "dirty"
 
@@ -61,10 +61,7 @@ def failed_records(lake: Lake) -> dict[str, dict[str, int]]:
 
 def append_dirty(lake: Lake, epoch: int, now_ms: int, records: Iterable[Dirty], state: str) -> None:
     """Append the state of records and update the manifest's counts. Raises WriteConflict."""
-    rows = render_dirty(records, now_ms, state)
-    if not rows.num_rows:
-        return
     with manifest.lock:
-        table = open_table(lake, DIRTY_TABLE, DIRTY)
-        append_rows(table, rows, None, epoch, WRITER)
-        manifest.append(lake, epoch, now_ms, cause=WRITER, versions={DIRTY_TABLE: table.delta.version()})
+        versions = append_counted(lake, DIRTY_TABLE, render_control(records, now_ms, state), epoch, WRITER)
+        if versions:
+            manifest.append(lake, epoch, now_ms, cause=WRITER, versions=versions)

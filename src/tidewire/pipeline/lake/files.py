@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -153,29 +154,47 @@ def render_statistics(rows: pa.Table, columns: Iterable[str]) -> str:
     return json.dumps({"numRecords": rows.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
 
 
+def list_actions(table: OpenTable | None, *columns: str) -> list[tuple[Any, ...]]:
+    """Return these columns of the Delta log for each file of a table; nothing if it does not exist."""
+    actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
+    # Without files the log has no columns of statistics.
+    if actions is None or not actions.num_rows:
+        return []
+    return list(zip(*(actions[name].to_pylist() for name in columns), strict=True))
+
+
 def list_files(table: OpenTable, span: Span) -> list[str]:
-    """Return the names of files that may have rows in a span, oldest first."""
+    """Return the paths of files that may have rows in a span, oldest first."""
     return [path for path, _ in list_sized_files(table, span)]
 
 
 def list_sized_files(table: OpenTable, span: Span) -> list[tuple[str, int]]:
-    """Return the names and row counts of files that may have rows in a span, oldest first."""
-    actions = pa.table(table.delta.get_add_actions(flatten=True))
-    if not actions.num_rows:
-        return []
-    names = ("min.replay_id", "max.replay_id", "path", "num_records")
-    found = [
+    """Return the paths and row counts of files that may have rows in a span, oldest first."""
+    found = sorted(
         (first, path, rows)
-        for first, last, path, rows in zip(*(actions[name].to_pylist() for name in names), strict=True)
+        for first, last, path, rows in list_actions(
+            table, "min.replay_id", "max.replay_id", "path", "num_records"
+        )
         if last > span.after and first <= span.through
-    ]
-    return [(path, rows) for _, path, rows in sorted(found)]
+    )
+    return [(os.path.join(table.directory, path), rows) for _, path, rows in found]
+
+
+def read_span(table: OpenTable, span: Span, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a table in a span, file by file, oldest first."""
+    for path in list_files(table, span):
+        yield rows_in(read_file(path, schema), span)
+
+
+def rows_in(rows: pa.Table, span: Span) -> pa.Table:
+    """Return the rows with replay ids in a span."""
+    position = rows["replay_id"]
+    return rows.filter(pc.and_(pc.greater(position, span.after), pc.less_equal(position, span.through)))
 
 
 def count_rows(table: OpenTable | None) -> int:
     """Return the number of rows of a table, from its log."""
-    actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
-    return int(pc.sum(actions["num_records"]).as_py()) if actions is not None and actions.num_rows else 0
+    return sum(rows for (rows,) in list_actions(table, "num_records"))
 
 
 def read_file(path: str, schema: pa.Schema) -> pa.Table:

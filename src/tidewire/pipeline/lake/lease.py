@@ -105,7 +105,7 @@ def _newest_epoch(lake: Lake) -> int:
 
     The status counts too: a driver without commits appears nowhere else.
     """
-    names = [*TABLES, *(name for group in GROUPS for name in lake.names(group))]
+    names = [*TABLES, *(name for group in (*GROUPS, "replica") for name in lake.names(group))]
     tables = (try_open_table(lake, name) for name in names)
     return max([_reported_epoch(lake), *(table.epoch for table in tables if table is not None)])
 

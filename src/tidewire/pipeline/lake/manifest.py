@@ -26,7 +26,7 @@ from tidewire.errors import ConfigInvalid
 from tidewire.names import entity_of_change_event
 from tidewire.pipeline.lake.columns import Kind, merge_kinds, old_columns, parse_kinds
 from tidewire.pipeline.lake.control import FAILED, failed_resyncs, open_dirty, open_resyncs
-from tidewire.pipeline.lake.files import read_file
+from tidewire.pipeline.lake.files import list_actions, read_file
 from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import (
@@ -98,11 +98,11 @@ def newest(lake: Lake, as_of: SnapshotPoint | None = None) -> ManifestRow | None
     if table is None:
         return None
     if as_of is not None:
-        return _find(lake, table, as_of)
+        return _find(table, as_of)
     # Every batch, commit and reader asks: parse the newest row once per version of the table.
     known = _newest.get(lake.path)
     if known is None or known[0] is not table:
-        known = _newest[lake.path] = (table, _find(lake, table, None))
+        known = _newest[lake.path] = (table, _find(table, None))
     return known[1]
 
 
@@ -111,32 +111,23 @@ _newest: dict[str, tuple[OpenTable, ManifestRow | None]] = {}
 
 def try_first_number(lake: Lake) -> int | None:
     """Return the number of the oldest row that is kept; None if there is none."""
-    table = load_shared_table(lake, TABLE)
-    actions = None if table is None else pa.table(table.delta.get_add_actions(flatten=True))
-    return None if actions is None or not actions.num_rows else pc.min(actions["min.number"]).as_py()
+    numbers = list_actions(load_shared_table(lake, TABLE), "min.number")
+    return min(numbers)[0] if numbers else None
 
 
-def _find(lake: Lake, table: OpenTable, as_of: SnapshotPoint | None) -> ManifestRow | None:
+def _find(table: OpenTable, as_of: SnapshotPoint | None) -> ManifestRow | None:
     column, limit = _limit_of(as_of)
-    actions = pa.table(table.delta.get_add_actions(flatten=True))
-    if not actions.num_rows:
-        return None
     # By file statistics alone: the manifest has a row per batch, and reading all of it would grow with the lake.
     files = [
         (first, path)
-        for first, low, path in zip(
-            actions["min.number"].to_pylist(),
-            actions[f"min.{column}"].to_pylist(),
-            actions["path"].to_pylist(),
-            strict=True,
-        )
+        for first, low, path in list_actions(table, "min.number", f"min.{column}", "path")
         if limit is None or low <= limit
     ]
     if not files:
         return None
     # Files do not overlap in their numbers, and positions rise with them. So the last file that begins at or before
     # the limit holds the wanted row.
-    rows = read_file(f"{lake.table(TABLE)}/{max(files)[1]}", MANIFEST)
+    rows = read_file(f"{table.directory}/{max(files)[1]}", MANIFEST)
     if limit is not None:
         rows = rows.filter(pc.less_equal(rows[column], limit))
     return _parse_row(rows.sort_by("number").slice(rows.num_rows - 1).to_pylist()[0])
@@ -190,7 +181,7 @@ def append(
     with lock:
         # Opened before the newest row is read: a row that another writer adds in between makes this commit fail, so
         # no number is used twice and nothing of that row is lost.
-        table = open_table(lake, TABLE, MANIFEST)
+        table = open_table(lake, TABLE)
         before = newest(lake) or ManifestRow(0, NO_POSITION, NO_POSITION, 0, epoch)
         row = ManifestRow(
             number=before.number + 1,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-import pyarrow as pa
-
 from tidewire.errors import StoreClosed, WriteConflict
 from tidewire.names import entity_of_change_event
 from tidewire.pipeline.lake.files import read_rows
-from tidewire.pipeline.lake.tables import SCHEMAS, Lake, OpenTable, append_rows, load_shared_table, open_table
+from tidewire.pipeline.lake.tables import Lake, OpenTable, append_counted, load_shared_table
 
 _ATTEMPTS = 5
 _schemas: dict[str, tuple[OpenTable, dict[str, str]]] = {}
@@ -64,8 +62,6 @@ def append_schemas(lake: Lake, schemas: Mapping[str, tuple[str, int]], epoch: in
 
     After a crash one may be listed twice, which readers accept.
     """
-    if not schemas:
-        return
     rows = [
         {
             "schema_id": schema_id,
@@ -78,8 +74,7 @@ def append_schemas(lake: Lake, schemas: Mapping[str, tuple[str, int]], epoch: in
     # Reads of records append schemas too, and the archive takes no lock: on a conflict it retries.
     for attempt in range(_ATTEMPTS):
         try:
-            table = open_table(lake, "schemas", SCHEMAS)
-            append_rows(table, pa.Table.from_pylist(rows, schema=SCHEMAS), None, epoch, writer="archive")
+            append_counted(lake, "schemas", rows, epoch, "archive")
         except WriteConflict:
             if attempt == _ATTEMPTS - 1:
                 raise

@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -130,8 +132,8 @@ TABLES = {
     "usage/daily": USAGE_DAILY,
 }
 """Every table that exists once, by name. The lease and compaction walk this list."""
-GROUPS = ("history", "reads", "replica")
-"""Folders with one table per object."""
+GROUPS = {"history": HISTORY, "reads": READS}
+"""Folders with one table per object. Those of `replica` differ in their columns."""
 
 CHECKPOINT_COMMITS = 10
 """Opening a table reads the commits since its last checkpoint, so there must be few."""
@@ -178,6 +180,7 @@ class OpenTable:
     """
 
     name: str
+    directory: str
     app_id: str
     delta: DeltaTable
     committed: int | None
@@ -207,7 +210,7 @@ def try_open_table(lake: Lake, name: str, version: int | None = None) -> OpenTab
     # Both come from the opened version, so that a commit on this object is checked against exactly what was read.
     app_id, epoch_id = lake.app_id(name), lake.app_id("epoch")
     committed, epoch = delta.transaction_version(app_id), delta.transaction_version(epoch_id)
-    return OpenTable(name, app_id, delta, committed, epoch_id, epoch or 0)
+    return OpenTable(name, lake.table(name), app_id, delta, committed, epoch_id, epoch or 0)
 
 
 _shared: dict[tuple[str, str], tuple[OpenTable, int, tuple[int, ...]]] = {}
@@ -252,11 +255,15 @@ def _commit_identity(log: str, version: int) -> tuple[int, ...]:
     return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-def open_table(lake: Lake, name: str, schema: pa.Schema) -> OpenTable:
-    """Open a table at its newest version, creating it if it does not exist."""
+def open_table(lake: Lake, name: str, schema: pa.Schema | None = None) -> OpenTable:
+    """Open a table at its newest version, creating it if it does not exist.
+
+    Only tables that are not in TABLES or GROUPS need a schema.
+    """
     found = try_open_table(lake, name)
     if found is None:
         os.makedirs(lake.table(name), exist_ok=True)
+        schema = schema or TABLES.get(name) or GROUPS[name.partition("/")[0]]
         # "ignore": another writer may create it at the same time, and either table is as good.
         DeltaTable.create(
             lake.table(name),
@@ -304,16 +311,27 @@ def append_rows(table: OpenTable, rows: pa.Table, through: int | None, epoch: in
     With `through` None, count one more commit of `writer` instead.
     """
     properties = commit_properties(table, through, epoch, writer)
-    try:
+    with reporting_conflict(table):
         write_deltalake(table.delta, rows, mode="append", commit_properties=properties)
-    except CommitFailedError as error:
-        raise conflict(table) from error
+
+
+def append_counted(
+    lake: Lake, name: str, rows: Sequence[Mapping[str, Any]], epoch: int, writer: str
+) -> dict[str, int]:
+    """Append rows to a table as one more commit of `writer`; return the table's new version by its name.
+
+    Without rows nothing is committed or returned. Raises WriteConflict.
+    """
+    if not rows:
+        return {}
+    table = open_table(lake, name)
+    append_rows(table, pa.Table.from_pylist(list(rows), schema=TABLES[name]), None, epoch, writer)
+    return {name: table.delta.version()}
 
 
 def append_files(
     table: OpenTable,
     files: Sequence[AddAction | RemoveAction],
-    schema: pa.Schema,
     through: int | None,
     epoch: int,
     writer: str = "",
@@ -322,17 +340,30 @@ def append_files(
 
     Raises WriteConflict.
     """
-    properties = commit_properties(table, through, epoch, writer)
-    columns = table.delta.metadata().partition_columns
-    try:
-        table.delta.create_write_transaction(
-            list(files), "append", schema, partition_by=columns, commit_properties=properties
-        )
-    except CommitFailedError as error:
-        raise conflict(table) from error
+    commit_files(table, files, commit_properties(table, through, epoch, writer))
     # Unlike an append of rows, such a commit leaves the opened table at the version before it. Callers put the
     # table's version into the manifest, so it must be the new one.
     table.delta.update_incremental()
+
+
+def commit_files(
+    table: OpenTable, files: Sequence[AddAction | RemoveAction], properties: CommitProperties
+) -> None:
+    """Commit files to the version that was opened, which `table` stays at. Raises WriteConflict."""
+    columns = table.delta.metadata().partition_columns
+    with reporting_conflict(table):
+        table.delta.create_write_transaction(
+            list(files), "append", arrow_schema(table), partition_by=columns, commit_properties=properties
+        )
+
+
+@contextmanager
+def reporting_conflict(table: OpenTable) -> Iterator[None]:
+    """Raise WriteConflict if a commit inside is rejected because the table has changed."""
+    try:
+        yield
+    except CommitFailedError as error:
+        raise conflict(table) from error
 
 
 def conflict(table: OpenTable) -> WriteConflict:
@@ -341,6 +372,12 @@ def conflict(table: OpenTable) -> WriteConflict:
         f"another writer has changed {table.name}; this batch was not written and will be retried",
         table=table.name,
     )
+
+
+def try_committed(lake: Lake, name: str) -> int | None:
+    """Return the position up to which a table holds everything; None if it has no commits or does not exist."""
+    table = try_open_table(lake, name)
+    return None if table is None else table.committed
 
 
 def committed_position(table: OpenTable | None) -> int:

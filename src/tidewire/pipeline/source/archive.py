@@ -16,7 +16,7 @@ from tidewire.faults import crash_point
 from tidewire.pipeline.lake.receipts import TaskReceipts, parse_receipts
 from tidewire.pipeline.lake.schemas import append_schemas
 from tidewire.pipeline.lake.spans import check_continues
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.lake.tables import Lake, append_files, open_table
 from tidewire.telemetry import counters
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def archive_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, 
     """
 
     def archive(batch: DataFrame, batch_id: int) -> None:
-        bronze = open_table(lake, "bronze", BRONZE)
+        bronze = open_table(lake, "bronze")
         receipts = parse_receipts(row.asDict() for row in batch.collect())
         if receipts.span is None or receipts.span.through <= bronze.floor:
             return
@@ -55,7 +55,7 @@ def archive_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, 
         crash_point("pipeline.archive.after_write")
         now_ms = clock.now_ms()
         actions = [file.add_action(now_ms) for file in receipts.files]
-        append_files(bronze, actions, BRONZE, receipts.span.through, epoch)
+        append_files(bronze, actions, receipts.span.through, epoch)
         crash_point("pipeline.archive.after_commit")
         written = sum(file.rows for file in receipts.files)
         counters["pipeline.events_archived"] += written

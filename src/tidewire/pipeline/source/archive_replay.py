@@ -13,13 +13,14 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewire.errors import ConfigInvalid
-from tidewire.pipeline.lake.files import list_files, read_file
+from tidewire.pipeline.lake.files import list_actions, read_file, read_span, rows_in
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.tables import Lake, OpenTable, try_open_table
 from tidewire.pipeline.source.offsets import Offset
@@ -57,11 +58,10 @@ def try_open_archive(lake: Lake) -> Archive | None:
     bronze = try_open_table(lake, "bronze")
     if bronze is None or bronze.committed is None:
         return None
-    actions = pa.table(bronze.delta.get_add_actions(flatten=True))
-    if not actions.num_rows:
+    firsts = list_actions(bronze, "min.replay_id")
+    if not firsts:
         return None
-    floor = pc.min(actions["min.replay_id"]).as_py() - 1
-    return Archive(bronze, floor, bronze.committed, read_holes(bronze))
+    return Archive(bronze, min(firsts)[0] - 1, bronze.committed, read_holes(bronze))
 
 
 def read_holes(bronze: OpenTable) -> tuple[Span, ...]:
@@ -84,7 +84,7 @@ class HybridPlanner:
             return at if archive is not None and archive.covers(at) else self._bus.starting(at)
         if archive is None or at == "latest":
             return self._bus.starting(at)
-        found = archive.floor if at == "earliest" else _find_time(self._lake, archive, int(at[1:]))
+        found = archive.floor if at == "earliest" else _find_time(archive, int(at[1:]))
         if not isinstance(self._bus, ExportPlanner):
             return archive.through if found is None else found
         if found is None:
@@ -110,7 +110,7 @@ class HybridPlanner:
         through = end if self._end is None else max(after, min(end, self._end))
         if max_rows is None or through <= after:
             return through if through > after else self._bus.cut(after, max_rows)
-        positions = _positions(self._lake, archive, Span(after, through), max_rows)
+        positions = _positions(archive, Span(after, through), max_rows)
         return int(positions[max_rows - 1]) if len(positions) > max_rows else through
 
     def newest(self) -> int | None:
@@ -138,22 +138,15 @@ class HybridPlanner:
 
 def divide_archive(archive: Archive, span: Span) -> list[ArchivePartition]:
     """Return one partition per file that may have rows in the span; their spans join without a hole."""
-    actions = pa.table(archive.bronze.delta.get_add_actions(flatten=True)).sort_by("min.replay_id")
-    first, last = actions["min.replay_id"].to_pylist(), actions["max.replay_id"].to_pylist()
-    paths = actions["path"].to_pylist()
-    wanted = [i for i in range(len(paths)) if last[i] > span.after and first[i] <= span.through]
-    parts: list[ArchivePartition] = []
-    after = span.after
-    for place, i in enumerate(wanted):
-        is_last = place == len(wanted) - 1
-        through = span.through if is_last else min(last[i], span.through)
-        if not is_last and first[wanted[place + 1]] <= last[i]:
-            raise ConfigInvalid("the files of the archive overlap; it was not written by one pipeline")
-        parts.append(ArchivePartition(Span(after, through), paths[i]))
-        after = through
-    if not wanted:
-        parts.append(ArchivePartition(span, None))
-    return parts
+    actions = sorted(list_actions(archive.bronze, "min.replay_id", "max.replay_id", "path"))
+    wanted = [each for each in actions if each[1] > span.after and each[0] <= span.through]
+    if any(following[0] <= before[1] for before, following in pairwise(wanted)):
+        raise ConfigInvalid("the files of the archive overlap; it was not written by one pipeline")
+    # The last file's partition covers the span to its end: positions after its rows have no events.
+    ends = [*(min(last, span.through) for _, last, _ in wanted[:-1]), span.through]
+    begins = [span.after, *ends[:-1]]
+    paths = [path for _, _, path in wanted] or [None]
+    return [ArchivePartition(Span(*each), path) for *each, path in zip(begins, ends, paths, strict=True)]
 
 
 def read_archive(
@@ -163,20 +156,14 @@ def read_archive(
     if part.path is None:
         return
     table = read_file(os.path.join(lake.table("bronze"), part.path), schema)
-    yield from _rows_in(table, part.span).to_batches(rows)
+    yield from rows_in(table, part.span).to_batches(rows)
 
 
-def _rows_in(rows: pa.Table, span: Span) -> pa.Table:
-    position = rows["replay_id"]
-    return rows.filter(pc.and_(pc.greater(position, span.after), pc.less_equal(position, span.through)))
-
-
-def _positions(lake: Lake, archive: Archive, span: Span, max_rows: int) -> np.ndarray:
+def _positions(archive: Archive, span: Span, max_rows: int) -> np.ndarray:
     """Return the positions of the first `max_rows` + 1 events of a span, or of all if there are fewer."""
     found: list[np.ndarray] = []
     count = 0
-    for path in list_files(archive.bronze, span):
-        rows = _rows_in(read_file(os.path.join(lake.table("bronze"), path), _POSITIONS), span)
+    for rows in read_span(archive.bronze, span, _POSITIONS):
         found.append(np.sort(rows["replay_id"].to_numpy()))
         count += len(found[-1])
         if count > max_rows:
@@ -184,14 +171,13 @@ def _positions(lake: Lake, archive: Archive, span: Span, max_rows: int) -> np.nd
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _find_time(lake: Lake, archive: Archive, time_ms: int) -> int | None:
+def _find_time(archive: Archive, time_ms: int) -> int | None:
     """Return the position before the first archived change at or after a time; None if all are older.
 
     If a hole precedes that change, the position before the hole: it may have held earlier ones.
     """
     older = archive.floor
-    for path in list_files(archive.bronze, Span(archive.floor, archive.through)):
-        rows = read_file(os.path.join(lake.table("bronze"), path), _TIMES)
+    for rows in read_span(archive.bronze, Span(archive.floor, archive.through), _TIMES):
         newer = rows.filter(pc.greater_equal(rows["commit_ms"], time_ms))
         if newer.num_rows:
             first = int(pc.min(newer["replay_id"]).as_py())

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -181,12 +182,9 @@ def _schema_loader(
 
 
 def _read_export(settings: BusSettings, part: ExportPartition) -> Iterator[pa.RecordBatch]:
-    export = LogExport(Bus(settings, SystemClock(), part.session), part.url)
-    try:
+    with closing(LogExport(Bus(settings, SystemClock(), part.session), part.url)) as export:
         for batch in export.read(part.span):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=ROWS)
-    finally:
-        export.close()
 
 
 def read_span(settings: BusSettings, part: SpanPartition) -> Iterator[pa.RecordBatch]:
@@ -355,9 +353,10 @@ class TidewireBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[Partition]:
         """Divide what the channel holds. Blocks in the driver until the end of the log is known."""
-        bus = Bus(self._bus_settings, SystemClock())
-        planner = _open_planner(bus, self._read_settings)
-        try:
+        with (
+            closing(Bus(self._bus_settings, SystemClock())) as bus,
+            closing(_open_planner(bus, self._read_settings)) as planner,
+        ):
             start = planner.starting(self._read_settings.starting)
             planner.bound()
             parts: list[Partition] = []
@@ -366,9 +365,6 @@ class TidewireBatchReader(DataSourceReader):
                 planner.forget(end)
                 start = end
             return parts
-        finally:
-            planner.close()
-            bus.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Read one partition. Called on an executor."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -155,14 +156,11 @@ def find_export(bus: Bus) -> str | None:
     url = configured or bus.session().instance_url
     if not url:
         return None
-    export = LogExport(bus, url)
-    try:
+    with closing(LogExport(bus, url)) as export:
         if configured:
             export.plan(START, limit=0)  # raises, since the option names it
             return url
         return url if export.try_state() is not None else None
-    finally:
-        export.close()
 
 
 def _parse_plan(answer: Any) -> LogPlan:

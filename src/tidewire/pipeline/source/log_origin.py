@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tidewire.errors import ConfigInvalid, DiskFull, ReplayIdInvalid
 from tidewire.pipeline.lake.spans import START
-from tidewire.pipeline.lake.tables import Lake, try_open_table
+from tidewire.pipeline.lake.tables import Lake, try_committed, try_open_table
 from tidewire.pipeline.source.log_export import LogExport, LogPlan, find_export
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def check_origin(lake: Lake, bus: Bus) -> None:
     state = _ask_state(bus)
     incarnation = kept.incarnation
     if state is not None:
-        incarnation = _check_position(lake.path, kept.incarnation, _archived(lake), state)
+        incarnation = _check_position(
+            lake.path, kept.incarnation, try_committed(lake, "bronze") or START, state
+        )
     found = Origin(org_id or kept.org_id, settings.topic, incarnation)
     if found != kept:
         _save(lake, found)
@@ -106,16 +109,8 @@ def _ask_state(bus: Bus) -> LogPlan | None:
     url = find_export(bus)
     if url is None:
         return None
-    export = LogExport(bus, url)
-    try:
+    with closing(LogExport(bus, url)) as export:
         return export.try_state()
-    finally:
-        export.close()
-
-
-def _archived(lake: Lake) -> int:
-    bronze = try_open_table(lake, "bronze")
-    return START if bronze is None or bronze.committed is None else bronze.committed
 
 
 def _check_position(lake_path: str, incarnation: str, archived: int, state: LogPlan) -> str:

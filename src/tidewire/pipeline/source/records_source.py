@@ -12,6 +12,7 @@ With a Tidewire server the two are equal; they are null if the server does not r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,9 +147,8 @@ class RecordsBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[RecordsPartition]:
         """Divide the object. Called in the driver."""
-        reader = RecordsReader(self._bus_settings)
         settings = self._settings
-        try:
+        with closing(RecordsReader(self._bus_settings)) as reader:
             bounds = reader.bounds(settings.entity, settings.id_after, settings.id_through)
             if bounds is None:
                 return []
@@ -157,16 +157,13 @@ class RecordsBatchReader(DataSourceReader):
                 RecordsPartition(after, through, reader.session)
                 for after, through in divide_ids(bounds, count, settings)
             ]
-        finally:
-            reader.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Read one range. Called on an executor."""
         if not isinstance(partition, RecordsPartition):
             return
-        reader = RecordsReader(self._bus_settings, partition.session)
         settings = self._settings
-        try:
+        with closing(RecordsReader(self._bus_settings, partition.session)) as reader:
             kinds = _kinds(reader.describe(settings.entity))
             after = partition.id_after
             while True:
@@ -176,8 +173,6 @@ class RecordsBatchReader(DataSourceReader):
                 if page.through == partition.id_through:
                     return
                 after = page.through
-        finally:
-            reader.close()
 
 
 class RecordsSource(DataSource):
@@ -191,11 +186,8 @@ class RecordsSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of the object. Asks the server."""
         settings = parse_records_settings(self.options)
-        reader = RecordsReader(self._bus_settings(settings))
-        try:
+        with closing(RecordsReader(self._bus_settings(settings))) as reader:
             return from_arrow_schema(records_schema(reader.describe(settings.entity)))
-        finally:
-            reader.close()
 
     def reader(self, schema: StructType) -> RecordsBatchReader:
         """Return the reader for `spark.read`."""

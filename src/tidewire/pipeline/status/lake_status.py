@@ -6,7 +6,6 @@ pipeline adds what only it knows and writes the status to `<lake>/status.json`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -19,7 +18,7 @@ from tidewire.errors import ObjectUnknown, PlatformError
 from tidewire.pipeline.apply.dead_letters import open_letters
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.dirty import failed_records
-from tidewire.pipeline.lake.files import count_rows, list_files, read_file
+from tidewire.pipeline.lake.files import count_rows, read_span
 from tidewire.pipeline.lake.lease import is_held
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import SILENT_MS, load_report, write_report
@@ -138,7 +137,7 @@ class StatusReader:
         # Read after the table: a batch must not be reported as applied without the records it made dirty.
         row = manifest.newest(lake)
         applied = committed_position(applied_table)
-        waiting = _read_waiting(lake, bronze, applied)
+        waiting = _read_waiting(bronze, applied)
         oldest_ms: int | None = pc.min(waiting["commit_ms"]).as_py()
         entities = row.entities if row is not None else {}
         reasons: dict[str, int] = {}
@@ -200,13 +199,11 @@ def _in_state(entities: Mapping[str, manifest.EntityState], states: tuple[str, .
     return tuple(sorted(entity for entity, each in entities.items() if each.state in states))
 
 
-def _read_waiting(lake: Lake, bronze: OpenTable | None, applied: int) -> pa.Table:
-    parts = [_WAITING.empty_table()]
-    if bronze is not None:
-        for name in list_files(bronze, Span(applied, committed_position(bronze))):
-            rows = read_file(os.path.join(lake.table("bronze"), name), _WAITING)
-            parts.append(rows.filter(pc.greater(rows["replay_id"], applied)))
-    return pa.concat_tables(parts)
+def _read_waiting(bronze: OpenTable | None, applied: int) -> pa.Table:
+    if bronze is None:
+        return _WAITING.empty_table()
+    span = Span(applied, committed_position(bronze))
+    return pa.concat_tables([_WAITING.empty_table(), *read_span(bronze, span, _WAITING)])
 
 
 def _open_age(waiting: pa.Table, archived: int, now_ms: int) -> int:

@@ -9,23 +9,13 @@ row.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
-import pyarrow as pa
-
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.files import read_rows
-from tidewire.pipeline.lake.tables import (
-    USAGE_DAILY,
-    USAGE_HOURLY,
-    Lake,
-    append_rows,
-    open_table,
-    try_open_table,
-)
+from tidewire.pipeline.lake.tables import Lake, append_counted, try_open_table
 
 if TYPE_CHECKING:
     from tidewire.clock import Clock
@@ -54,10 +44,11 @@ def roll_up(lake: Lake, epoch: int, server: Server, clock: Clock) -> int:
 
     Raises WriteConflict.
     """
-    hours = _parse_hours(server.try_ask(_STATUS), clock.now_ms())
-    days = _parse_days(server.try_ask(_QUERY)) or _sum_days({**read_hourly(lake), **hours}, clock.now_ms())
-    written = _append(lake, epoch, clock, HOURLY_TABLE, USAGE_HOURLY, hours, read_hourly(lake))
-    return written + _append(lake, epoch, clock, DAILY_TABLE, USAGE_DAILY, days, read_daily(lake))
+    now_ms = clock.now_ms()
+    hours = _parse_hours(server.try_ask(_STATUS), now_ms)
+    days = _parse_days(server.try_ask(_QUERY)) or _sum_days({**read_hourly(lake), **hours}, now_ms)
+    written = _append(lake, epoch, now_ms, HOURLY_TABLE, "hour_ms", hours)
+    return written + _append(lake, epoch, now_ms, DAILY_TABLE, "day_ms", days)
 
 
 def read_hourly(lake: Lake) -> Values:
@@ -78,27 +69,15 @@ def _read(lake: Lake, name: str, key: str) -> Values:
     return {(row[key], row["name"]): row["value"] for row in rows}
 
 
-def _append(
-    lake: Lake,
-    epoch: int,
-    clock: Clock,
-    name: str,
-    schema: pa.Schema,
-    reported: Values,
-    known: Mapping[Any, int],
-) -> int:
-    at_ms = clock.now_ms()
-    fresh = sorted((key, value) for key, value in reported.items() if known.get(key, 0) != value)
-    if not fresh:
-        return 0
+def _append(lake: Lake, epoch: int, at_ms: int, name: str, key: str, reported: Values) -> int:
+    known = _read(lake, name, key)
+    fresh = sorted(each for each in reported.items() if known.get(each[0], 0) != each[1])
     rows = [
-        {schema.names[0]: start_ms, "name": metric, "value": value, "at_ms": at_ms}
-        for (start_ms, metric), value in fresh
+        {key: start_ms, "name": metric, "value": value, "at_ms": at_ms} for (start_ms, metric), value in fresh
     ]
     with manifest.lock:
-        table = open_table(lake, name, schema)
-        append_rows(table, pa.Table.from_pylist(rows, schema=schema), None, epoch, WRITER)
-    return len(fresh)
+        append_counted(lake, name, rows, epoch, WRITER)
+    return len(rows)
 
 
 def _parse_hours(answer: Any, now_ms: int) -> Values:

@@ -20,21 +20,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import DIRTY_TABLE, parse_dirty
 from tidewire.pipeline.lake.dirty import failed_records
-from tidewire.pipeline.lake.files import new_file_name, read_file, read_rows, render_statistics, write_file
+from tidewire.pipeline.lake.files import (
+    list_actions,
+    new_file_name,
+    read_file,
+    read_rows,
+    render_statistics,
+    write_file,
+)
 from tidewire.pipeline.lake.tables import (
     MANIFEST,
     TABLES,
     Lake,
     OpenTable,
     arrow_schema,
-    conflict,
+    commit_files,
     try_open_table,
 )
 from tidewire.telemetry import counters
@@ -217,8 +223,8 @@ class Compactor:
 
     def _join(self, table: OpenTable, files: list[_File]) -> None:
         schema = arrow_schema(table)
-        root = self._lake.table(table.name)
-        rows = pa.concat_tables([read_file(os.path.join(root, file.path), schema) for file in files])
+        paths = [os.path.join(table.directory, file.path) for file in files]
+        rows = pa.concat_tables([read_file(path, schema) for path in paths])
         order = _ORDER.get(table.name, "replay_id")
         self._rewrite(table, files, rows.sort_by(order) if order in schema.names else rows)
 
@@ -227,7 +233,7 @@ class Compactor:
         adds: list[AddAction] = []
         if rows.num_rows:
             name = new_file_name()
-            size_bytes = write_file(os.path.join(self._lake.table(table.name), name), rows)
+            size_bytes = write_file(os.path.join(table.directory, name), rows)
             at_ms = max((file.at_ms for file in files), default=0)
             numbers = [field.name for field in rows.schema if pa.types.is_integer(field.type)]
             adds.append(AddAction(name, size_bytes, {}, at_ms, False, render_statistics(rows, numbers)))
@@ -239,13 +245,7 @@ class Compactor:
     def _commit(self, table: OpenTable, actions: list[AddAction | RemoveAction]) -> None:
         app_id = f"{table.app_id}/compact"
         count = (table.delta.transaction_version(app_id) or 0) + 1
-        properties = CommitProperties(app_transactions=[Transaction(app_id, count)])
-        try:
-            table.delta.create_write_transaction(
-                actions, "append", arrow_schema(table), commit_properties=properties
-            )
-        except CommitFailedError as error:
-            raise conflict(table) from error
+        commit_files(table, actions, CommitProperties(app_transactions=[Transaction(app_id, count)]))
 
     def _drop_old_points(self, before_ms: int) -> CompactionReport | None:
         """Drop manifest files with only rows from before a time.
@@ -253,17 +253,10 @@ class Compactor:
         Keeps the newest such file: its last row is the state of the lake at that time.
         """
         table = try_open_table(self._lake, manifest.TABLE)
-        actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
-        if table is None or actions is None or not actions.num_rows:
+        if table is None:
             return None
-        ends = zip(actions["path"].to_pylist(), actions["max.applied_ms"].to_pylist(), strict=True)
-        last_ms = dict(ends)
-        past = [file for file in _list(table) if last_ms[file.path] < before_ms][:-1]
-        if not past:
-            return None
-        now_ms = self._clock.now_ms()
-        self._commit(table, [RemoveAction(file.path, True, now_ms, file.size_bytes, {}) for file in past])
-        return CompactionReport(manifest.TABLE, dropped=len(past))
+        last_ms = dict(list_actions(table, "path", "max.applied_ms"))
+        return self._drop(table, [file for file in _list(table) if last_ms[file.path] < before_ms][:-1])
 
     def _drop_files(self, name: str, before_ms: int, limit: int) -> CompactionReport | None:
         """Drop the files that are older than a time and wholly at or below a position."""
@@ -271,12 +264,14 @@ class Compactor:
         if table is None:
             return None
         old = [file for file in _list(table) if file.at_ms < before_ms and file.last <= limit]
-        if not old:
+        return self._drop(table, old)
+
+    def _drop(self, table: OpenTable, files: list[_File]) -> CompactionReport | None:
+        if not files:
             return None
         now_ms = self._clock.now_ms()
-        removes = [RemoveAction(file.path, True, now_ms, file.size_bytes, {}) for file in old]
-        self._commit(table, [*removes])
-        return CompactionReport(name, dropped=len(old))
+        self._commit(table, [RemoveAction(file.path, True, now_ms, file.size_bytes, {}) for file in files])
+        return CompactionReport(table.name, dropped=len(files))
 
     def _oldest_bases(self) -> dict[str, int]:
         """Return the lowest base position of each object in a readable snapshot point.
@@ -305,8 +300,7 @@ class Compactor:
             return
         oldest: int | None = None
         for file in _list(table):
-            path = os.path.join(self._lake.table(manifest.TABLE), file.path)
-            rows = read_file(path, _MOMENTS).sort_by("number")
+            rows = read_file(os.path.join(table.directory, file.path), _MOMENTS).sort_by("number")
             if oldest is None:
                 oldest = rows["number"][0].as_py()
             wanted = pc.or_(pc.is_in(rows["cause"], _BASE_CAUSES), pc.equal(rows["number"], oldest))

@@ -24,21 +24,19 @@ import pyarrow.compute as pc
 from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.columns import RECORD_ID, Native
-from tidewire.pipeline.lake.control import DIRTY_TABLE, DONE, RESYNC_TABLE, Dirty, open_dirty, render_dirty
+from tidewire.pipeline.lake.control import DIRTY_TABLE, DONE, RESYNC_TABLE, Dirty, open_dirty, render_control
 from tidewire.pipeline.lake.dirty import failed_records
 from tidewire.pipeline.lake.files import read_rows, write_sorted
 from tidewire.pipeline.lake.schemas import append_schemas, load_schemas
 from tidewire.pipeline.lake.spans import START
 from tidewire.pipeline.lake.tables import (
-    DIRTY,
     READS,
-    RESYNC,
     Lake,
     OpenTable,
+    append_counted,
     append_files,
-    append_rows,
-    committed_position,
     open_table,
+    try_committed,
     try_open_table,
 )
 from tidewire.pipeline.replicas.fold import MISSING, READ
@@ -120,7 +118,7 @@ class FencedReader:
         return FencedPage(page.rows, page.missing, fence, settled, page.through, page.columns)
 
     def _archived(self) -> int:
-        return committed_position(try_open_table(self._lake, "bronze"))
+        return try_committed(self._lake, "bronze") or START
 
 
 def has_unapplied_reads(lake: Lake) -> bool:
@@ -158,20 +156,14 @@ def commit_reads(
         versions: dict[str, int] = {}
         rows = render_reads(pages, description.schema_id, now_ms)
         if rows.num_rows:
-            table = open_table(lake, f"reads/{entity}", READS)
-            _append_file(lake, table, rows, epoch, now_ms)
+            table = open_table(lake, f"reads/{entity}")
+            _append_file(table, rows, epoch, now_ms)
             versions[table.name] = table.delta.version()
         crash_point("pipeline.reads.after_rows")
         settled = _settled_records(lake, entity, pages)
-        if settled:
-            dirty = open_table(lake, DIRTY_TABLE, DIRTY)
-            append_rows(dirty, render_dirty(settled, now_ms, DONE), None, epoch, WRITER)
-            versions[DIRTY_TABLE] = dirty.delta.version()
+        versions |= append_counted(lake, DIRTY_TABLE, render_control(settled, now_ms, DONE), epoch, WRITER)
         crash_point("pipeline.reads.after_dirty")
-        if resync_rows:
-            resync = open_table(lake, RESYNC_TABLE, RESYNC)
-            append_rows(resync, pa.Table.from_pylist(list(resync_rows), schema=RESYNC), None, epoch, WRITER)
-            versions[RESYNC_TABLE] = resync.delta.version()
+        versions |= append_counted(lake, RESYNC_TABLE, resync_rows, epoch, WRITER)
         crash_point("pipeline.reads.before_manifest")
         manifest.append(lake, epoch, now_ms, cause=WRITER, versions=versions)
     counters["pipeline.records_read"] += rows.num_rows
@@ -239,11 +231,11 @@ def _keep_schema(
     crash_point("pipeline.reads.after_schema")
 
 
-def _append_file(lake: Lake, table: OpenTable, rows: pa.Table, epoch: int, now_ms: int) -> None:
+def _append_file(table: OpenTable, rows: pa.Table, epoch: int, now_ms: int) -> None:
     """Append rows as a file with our own statistics: values of records must not appear in the Delta log."""
     rows = rows.sort_by([("replay_id", "ascending"), ("record_id", "ascending")])
-    action = write_sorted(lake.table(table.name), rows).add_action(now_ms)
-    append_files(table, [action], READS, None, epoch, WRITER)
+    action = write_sorted(table.directory, rows).add_action(now_ms)
+    append_files(table, [action], None, epoch, WRITER)
 
 
 def _settled_records(lake: Lake, entity: str, pages: Sequence[FencedPage]) -> list[Dirty]:

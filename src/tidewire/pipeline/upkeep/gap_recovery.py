@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import pyarrow.compute as pc
-from deltalake.exceptions import CommitFailedError
 
 from tidewire.errors import ReplayIdExpired, ReplayIdInvalid
 from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import Resync
-from tidewire.pipeline.lake.files import list_files, read_file, write_sorted
+from tidewire.pipeline.lake.files import list_files, read_file, rows_in, write_sorted
 from tidewire.pipeline.lake.schemas import append_schemas, load_schemas
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.tables import (
@@ -34,10 +31,9 @@ from tidewire.pipeline.lake.tables import (
     Lake,
     append_files,
     commit_properties,
-    committed_position,
-    conflict,
     open_table,
-    try_open_table,
+    reporting_conflict,
+    try_committed,
 )
 from tidewire.pipeline.source.archive_replay import HOLES, Archive, read_holes, try_open_archive
 from tidewire.pipeline.source.log_export import LogExport, find_export
@@ -90,7 +86,7 @@ def recover_expired(
         _resync(lake, epoch, reader, clock)
         crash_point("pipeline.healing.after_asking")
         _note_hole(lake, epoch, Span(_archived(lake), oldest))
-        append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, oldest, epoch)
+        append_files(open_table(lake, "bronze"), [], oldest, epoch)
     crash_point("pipeline.healing.before_checkpoint")
     # It holds the expired position. A new checkpoint begins where bronze ends.
     shutil.rmtree(lake.checkpoint(ARCHIVE_QUERY), ignore_errors=True)
@@ -101,7 +97,7 @@ def recover_expired(
 
 
 def _archived(lake: Lake) -> int:
-    return committed_position(try_open_table(lake, "bronze"))
+    return try_committed(lake, "bronze") or START
 
 
 def _find_oldest(bus: Bus, archived: int) -> int:
@@ -109,18 +105,15 @@ def _find_oldest(bus: Bus, archived: int) -> int:
     url = find_export(bus)
     if url is None:
         return _find_first_event(bus) - 1
-    export = LogExport(bus, url)
-    try:
+    with closing(LogExport(bus, url)) as export:
         state = export.plan(START, limit=0)
-        if archived > state.head:
-            raise ReplayIdInvalid(
-                f"the lake holds events up to {archived} and the server's log ends at {state.head}: it is another "
-                "log, or was restored from an older backup. Start a new lake with a snapshot.",
-                replay_id=archived,
-            )
-        return state.after
-    finally:
-        export.close()
+    if archived > state.head:
+        raise ReplayIdInvalid(
+            f"the lake holds events up to {archived} and the server's log ends at {state.head}: it is another "
+            "log, or was restored from an older backup. Start a new lake with a snapshot.",
+            replay_id=archived,
+        )
+    return state.after
 
 
 def _find_first_event(bus: Bus) -> int:
@@ -152,16 +145,14 @@ def _resync(lake: Lake, epoch: int, reader: Records, clock: Clock) -> None:
 
 def _note_hole(lake: Lake, epoch: int, hole: Span) -> None:
     """List a hole before bronze continues after it; repeating this after a crash lists the same one."""
-    bronze = open_table(lake, "bronze", BRONZE)
+    bronze = open_table(lake, "bronze")
     holes = [*(each for each in read_holes(bronze) if each.after != hole.after), hole]
-    try:
+    with reporting_conflict(bronze):
         bronze.delta.alter.set_table_properties(
             {HOLES: json.dumps([[each.after, each.through] for each in holes])},
             raise_if_not_exists=False,
             commit_properties=commit_properties(bronze, None, epoch, WRITER),
         )
-    except CommitFailedError as error:
-        raise conflict(bronze) from error
 
 
 def _refill(lake: Lake, epoch: int, other: Lake, source: Archive, clock: Clock) -> str:
@@ -172,16 +163,13 @@ def _refill(lake: Lake, epoch: int, other: Lake, source: Archive, clock: Clock) 
     known = load_schemas(lake)
     missing = {key: (text, START) for key, text in load_schemas(other).items() if key not in known}
     append_schemas(lake, missing, epoch)
-    for name in list_files(source.bronze, Span(_archived(lake), through)):
-        bronze = open_table(lake, "bronze", BRONZE)
-        rows = read_file(os.path.join(other.table("bronze"), name), BRONZE)
-        position = rows["replay_id"]
-        is_wanted = pc.and_(pc.greater(position, bronze.floor), pc.less_equal(position, through))
-        rows = rows.filter(is_wanted).sort_by("replay_id")
+    for path in list_files(source.bronze, Span(_archived(lake), through)):
+        bronze = open_table(lake, "bronze")
+        rows = rows_in(read_file(path, BRONZE), Span(bronze.floor, through)).sort_by("replay_id")
         if rows.num_rows:
-            file = write_sorted(lake.table("bronze"), rows)
-            append_files(bronze, [file.add_action(clock.now_ms())], BRONZE, file.last, epoch)
+            file = write_sorted(bronze.directory, rows)
+            append_files(bronze, [file.add_action(clock.now_ms())], file.last, epoch)
             crash_point("pipeline.healing.after_file")
     if through > _archived(lake):
-        append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, through, epoch)
+        append_files(open_table(lake, "bronze"), [], through, epoch)
     return REFILLED

@@ -21,26 +21,24 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidewire.errors import ObjectUnknown
 from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.columns import BUCKET, bucket_of, kinds_of, replica_schema
-from tidewire.pipeline.lake.control import DIRTY_TABLE, Dirty, render_dirty
-from tidewire.pipeline.lake.files import count_rows, read_file
+from tidewire.pipeline.lake.control import DIRTY_TABLE, OPEN, Dirty, render_control
+from tidewire.pipeline.lake.files import count_rows, list_actions, read_file
 from tidewire.pipeline.lake.tables import (
-    DIRTY,
     READS,
     Lake,
     OpenTable,
+    append_counted,
     append_files,
-    append_rows,
     arrow_schema,
     commit_properties,
-    conflict,
     open_table,
+    reporting_conflict,
     try_open_table,
 )
 from tidewire.pipeline.replicas.fold import visible_at
@@ -233,14 +231,12 @@ class Maintainer:
             for each in file.lost
             if each.reason != LOST_FOR_GOOD
         ]
-        versions: dict[str, int] = {}
         with manifest.lock:
             # Before the manifest row, the records that the fold found incomplete: once a row names the new base, no
             # later fold sees their changes and reports them again.
-            if lost:
-                dirty = open_table(self._lake, DIRTY_TABLE, DIRTY)
-                append_rows(dirty, render_dirty(lost, now_ms), None, self._epoch, WRITER)
-                versions[DIRTY_TABLE] = dirty.delta.version()
+            versions = append_counted(
+                self._lake, DIRTY_TABLE, render_control(lost, now_ms, OPEN), self._epoch, WRITER
+            )
             crash_point("pipeline.maintain.after_control")
             # Then the base, files in place of files in one commit, so that other engines never see half of it.
             _create(self._lake, name, schema, plan.buckets)
@@ -249,7 +245,7 @@ class Maintainer:
                 self._replace_all(table, adds, schema, view.position)
             else:
                 removes = _remove_buckets(table, {file.bucket for file in files}, now_ms)
-                append_files(table, [*adds, *removes], schema, view.position, self._epoch)
+                append_files(table, [*adds, *removes], view.position, self._epoch)
             crash_point("pipeline.maintain.after_base")
             # Properties are a second commit; the version named below includes it, so readers see both or neither.
             versions[name] = self._describe(name, schema, plan)
@@ -266,12 +262,10 @@ class Maintainer:
 
     def _replace_all(self, table: OpenTable, adds: list[AddAction], schema: pa.Schema, position: int) -> None:
         properties = commit_properties(table, position, self._epoch)
-        try:
+        with reporting_conflict(table):
             table.delta.create_write_transaction(
                 [*adds], "overwrite", schema, partition_by=[BUCKET], commit_properties=properties
             )
-        except CommitFailedError as error:
-            raise conflict(table) from error
 
     def _describe(self, name: str, schema: pa.Schema, plan: _Plan) -> int:
         """Set the base's properties for other engines and return its version."""
@@ -286,11 +280,7 @@ class Maintainer:
 
 def _iter_above(table: OpenTable | None, position: int) -> Iterator[tuple[int, int]]:
     """Yield the row count and time of the files with rows above a position."""
-    actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
-    if actions is None or not actions.num_rows:
-        return
-    names = ("num_records", "modification_time", "max.replay_id")
-    for count, at_ms, last in zip(*(actions[name].to_pylist() for name in names), strict=True):
+    for count, at_ms, last in list_actions(table, "num_records", "modification_time", "max.replay_id"):
         if last > position:
             yield count, at_ms
 
@@ -321,13 +311,9 @@ def _of_bucket(paths: Iterable[str], bucket: int) -> list[str]:
 
 def _remove_buckets(table: OpenTable, buckets: set[int], now_ms: int) -> list[RemoveAction]:
     """Return the actions that remove the current files of some buckets."""
-    actions = pa.table(table.delta.get_add_actions(flatten=True))
-    if not actions.num_rows:
-        return []
-    names = ("path", "size_bytes", f"partition.{BUCKET}")
     return [
         RemoveAction(path, True, now_ms, size_bytes, {BUCKET: str(bucket)})
-        for path, size_bytes, bucket in zip(*(actions[name].to_pylist() for name in names), strict=True)
+        for path, size_bytes, bucket in list_actions(table, "path", "size_bytes", f"partition.{BUCKET}")
         if bucket in buckets
     ]
 

@@ -36,7 +36,7 @@ from tidewire.pipeline.lake.columns import RECORD_ID
 from tidewire.pipeline.lake.control import DIRTY_TABLE
 from tidewire.pipeline.lake.files import new_file_name, render_statistics, write_file
 from tidewire.pipeline.lake.schemas import load_schemas
-from tidewire.pipeline.lake.tables import BRONZE, Lake, OpenTable, append_files, arrow_schema, try_open_table
+from tidewire.pipeline.lake.tables import BRONZE, Lake, OpenTable, append_files, try_open_table
 from tidewire.telemetry import counters
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def purge(lake: Lake, epoch: int, entity: str, record_id: str, clock: Clock) -> 
             table = try_open_table(lake, name)
             if table is None:
                 continue
-            lost = _rewrite(lake, table, keep, epoch, clock.now_ms())
+            lost = _rewrite(table, keep, epoch, clock.now_ms())
             if lost:
                 rows[name] = lost
             version = table.delta.version()
@@ -104,7 +104,7 @@ def purge(lake: Lake, epoch: int, entity: str, record_id: str, clock: Clock) -> 
         # Only now: before, the newest row of the manifest may name the old base.
         for name, keep in without.items():
             table = try_open_table(lake, name)
-            old_files += _replace_old(lake, table, keep) if table is not None else 0
+            old_files += _replace_old(table, keep) if table is not None else 0
     counters["pipeline.records_purged"] += 1
     _log.info("pipeline.record_purged", extra={"entity": entity, "rows": sum(rows.values())})
     return PurgeReport(entity, wanted, rows, old_files)
@@ -180,13 +180,12 @@ def _try_without(payload: bytes, schema_json: str, record_id: str) -> bytes | No
     return written.getvalue()
 
 
-def _rewrite(lake: Lake, table: OpenTable, keep: Filter, epoch: int, now_ms: int) -> int:
+def _rewrite(table: OpenTable, keep: Filter, epoch: int, now_ms: int) -> int:
     """Replace the files that contain the record's rows in one commit and return how many rows went."""
     actions: list[AddAction | RemoveAction] = []
     lost = 0
     for file in _iter_files(table):
-        path = os.path.join(lake.table(table.name), file["path"])
-        rows = _read(path)
+        rows = _read(os.path.join(table.directory, file["path"]))
         kept = keep(rows)
         if kept is rows:
             continue
@@ -195,10 +194,10 @@ def _rewrite(lake: Lake, table: OpenTable, keep: Filter, epoch: int, now_ms: int
         actions.append(RemoveAction(file["path"], True, now_ms, file["size_bytes"], parts))
         if kept.num_rows:
             name = os.path.join(os.path.dirname(file["path"]), new_file_name())
-            size = write_file(os.path.join(lake.table(table.name), name), kept)
+            size = write_file(os.path.join(table.directory, name), kept)
             actions.append(AddAction(name, size, parts, now_ms, True, _statistics(file, kept)))
     if actions:
-        append_files(table, actions, arrow_schema(table), None, epoch, WRITER)
+        append_files(table, actions, None, epoch, WRITER)
     return lost
 
 
@@ -227,12 +226,11 @@ def _statistics(file: Mapping[str, Any], rows: pa.Table) -> str:
     return render_statistics(rows, names)
 
 
-def _replace_old(lake: Lake, table: OpenTable, keep: Filter) -> int:
+def _replace_old(table: OpenTable, keep: Filter) -> int:
     """Replace files that only older versions name, in place, and return how many."""
-    directory = lake.table(table.name)
-    current = {os.path.join(directory, file["path"]) for file in _iter_files(table)}
+    current = {os.path.join(table.directory, file["path"]) for file in _iter_files(table)}
     count = 0
-    for path in _iter_parquet(directory):
+    for path in _iter_parquet(table.directory):
         if path in current:
             continue
         rows = _read(path)

@@ -28,15 +28,15 @@ from tidewire.pipeline.lake.control import (
     ASKED,
     DONE,
     FAILED,
+    PENDING,
     RESYNC_TABLE,
     Resync,
-    failed_resyncs,
     open_resyncs,
     read_control,
-    render_resyncs,
+    render_control,
 )
 from tidewire.pipeline.lake.files import iter_rows, read_file
-from tidewire.pipeline.lake.tables import READS, RESYNC, Lake, append_rows, open_table, try_open_table
+from tidewire.pipeline.lake.tables import READS, RESYNC, Lake, append_counted, try_open_table
 from tidewire.pipeline.replicas.fold import DELETES
 from tidewire.pipeline.replicas.view import ReplicaView, is_object_wide, open_view
 from tidewire.pipeline.upkeep.backoff import MAX_ATTEMPTS, Backoff, is_lasting
@@ -79,16 +79,6 @@ class ResyncProgress:
     expected: int | None = None
 
 
-def pending(lake: Lake) -> dict[str, Resync]:
-    """Return the objects that must be read again."""
-    return open_resyncs(lake)
-
-
-def failed(lake: Lake) -> dict[str, Resync]:
-    """Return the objects whose resync failed because the server rejected it."""
-    return failed_resyncs(lake)
-
-
 def read_chunks(lake: Lake, resync: Resync) -> list[Chunk]:
     """Return the chunks that count for a request."""
     table = try_open_table(lake, RESYNC_TABLE)
@@ -109,16 +99,15 @@ def request_resyncs(lake: Lake, epoch: int, now_ms: int, requests: Iterable[Resy
     _append(lake, epoch, now_ms, [replace(each, asked_ms=now_ms) for each in requests])
 
 
-def _append(lake: Lake, epoch: int, now_ms: int, requests: Sequence[Resync], state: str = "pending") -> None:
+def _append(lake: Lake, epoch: int, now_ms: int, requests: Sequence[Resync], state: str = PENDING) -> None:
     if not requests:
         return
     with manifest.lock:
         # Later than all earlier completions, or the request would seem done.
         at_ms = max(now_ms, _newest_ms(lake, {each.entity for each in requests}) + 1)
-        table = open_table(lake, RESYNC_TABLE, RESYNC)
-        append_rows(table, render_resyncs(requests, at_ms, state), None, epoch, WRITER)
+        versions = append_counted(lake, RESYNC_TABLE, render_control(requests, at_ms, state), epoch, WRITER)
         crash_point("pipeline.resync.after_asking")
-        manifest.append(lake, epoch, now_ms, cause=WRITER, versions={RESYNC_TABLE: table.delta.version()})
+        manifest.append(lake, epoch, now_ms, cause=WRITER, versions=versions)
 
 
 def _newest_ms(lake: Lake, entities: Collection[str]) -> int:
@@ -212,23 +201,17 @@ class Resyncer:
             return self._commit(description, pages, [])
         # Requests up to the oldest fence are answered.
         since = min(chunk.fence for chunk in chunks)
-        done = {
-            "entity": resync.entity,
-            "cause": resync.cause,
-            "since": since,
-            "state": DONE,
-            "rows": sum(chunk.rows for chunk in chunks),
-            "fence": since,
-            "at_ms": max(self._clock.now_ms(), _newest_ms(self._lake, {resync.entity})),
-        }
+        at_ms = max(self._clock.now_ms(), _newest_ms(self._lake, {resync.entity}))
+        rows = sum(chunk.rows for chunk in chunks)
+        [done] = render_control([replace(resync, since=since)], at_ms, DONE)
         crash_point("pipeline.resync.before_done")
-        if self._commit(description, pages, [done]) == WAITING:
+        if self._commit(description, pages, [done | {"rows": rows, "fence": since}]) == WAITING:
             return WAITING
         self._expected.pop(resync.entity, None)
         counters["pipeline.objects_resynced"] += 1
         _log.info(
             "pipeline.object_resynced",
-            extra={"entity": resync.entity, "cause": resync.cause, "rows": done["rows"]},
+            extra={"entity": resync.entity, "cause": resync.cause, "rows": rows},
         )
         return DONE
 
@@ -244,17 +227,9 @@ class Resyncer:
         return WAITING
 
     def _render_chunk(self, resync: Resync, chunk: Chunk) -> dict[str, object]:
-        return {
-            "entity": resync.entity,
-            "cause": resync.cause,
-            "since": resync.since,
-            "chunk_lo": chunk.lo,
-            "chunk_hi": chunk.hi,
-            "state": DONE,
-            "rows": chunk.rows,
-            "fence": chunk.fence,
-            "at_ms": max(self._clock.now_ms(), resync.asked_ms),
-        }
+        [row] = render_control([resync], max(self._clock.now_ms(), resync.asked_ms), DONE)
+        bounds = {"chunk_lo": chunk.lo, "chunk_hi": chunk.hi}
+        return row | bounds | {"rows": chunk.rows, "fence": chunk.fence}
 
     def _fail(self, resync: Resync, error: PlatformError) -> str:
         attempts = self._backoff.failed(resync.entity)

@@ -15,7 +15,7 @@ from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import Resync, open_resyncs
 from tidewire.pipeline.lake.spans import START, Span
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table, try_open_table
+from tidewire.pipeline.lake.tables import Lake, append_files, open_table, try_committed
 from tidewire.pipeline.upkeep.resync import request_resyncs
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def start(
 
 def _find_interrupted(lake: Lake) -> set[str]:
     """Return the objects with an open snapshot; none in a lake that has not begun, which starts over."""
-    bronze = try_open_table(lake, "bronze")
-    if bronze is None or bronze.committed is None:
+    if try_committed(lake, "bronze") is None:
         return set()
     return {entity for entity, each in open_resyncs(lake).items() if each.cause == CAUSE}
 
@@ -68,10 +67,8 @@ def read_position(reader: Records, entity: str) -> int:
 def begin(lake: Lake, epoch: int, position: int, clock: Clock) -> None:
     """Start an empty lake at a position; no-op for any other. Raises WriteConflict."""
     with manifest.lock:
-        bronze = try_open_table(lake, "bronze")
-        if bronze is None or bronze.committed is None:
-            applied = try_open_table(lake, manifest.TABLE)
-            if applied is None or applied.committed is None:
+        if try_committed(lake, "bronze") is None:
+            if try_committed(lake, manifest.TABLE) is None:
                 manifest.append(lake, epoch, clock.now_ms(), cause=CAUSE, span=Span(position, position))
             crash_point("pipeline.snapshot.before_bronze")
-            append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, position, epoch)
+            append_files(open_table(lake, "bronze"), [], position, epoch)

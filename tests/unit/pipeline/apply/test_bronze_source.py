@@ -46,7 +46,7 @@ def test_batches_planned_file_by_file_end_where_a_look_at_everything_would(
     ends = {position for position, _ in history.truths}
     while after < known:
         span = Span(after, known)
-        end = plan_end(lake, bronze, span, max_rows)
+        end = plan_end(bronze, span, max_rows)
         if end is None:
             assert not has_last
             break
@@ -153,7 +153,7 @@ def test_task_that_fails_takes_the_history_files_it_began_away(
     (part,) = plan_partitions(bronze, Span(0, history.position))
 
     def rows_until_the_disk_is_full() -> Iterator[pa.RecordBatch]:
-        yield from read_partition(lake, part)
+        yield from read_partition(part)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def fail_to_sync(path: str) -> None:
@@ -165,7 +165,7 @@ def test_task_that_fails_takes_the_history_files_it_began_away(
     assert [path for path in tmp_path.glob("history/*/*") if path.is_file()] == []
     monkeypatch.setattr("tidewire.pipeline.lake.files.sync_file", fail_to_sync)
     with pytest.raises(OSError, match="Input/output"):
-        list(plan_task(lake).write(read_partition(lake, part)))
+        list(plan_task(lake).write(read_partition(part)))
     assert [path for path in tmp_path.glob("history/*/*") if path.is_file()] == []
     assert len([*tmp_path.glob("history/*")]) == 2
 

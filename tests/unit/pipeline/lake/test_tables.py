@@ -22,7 +22,6 @@ from tidewire.pipeline.lake.receipts import parse_receipts
 from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import (
-    BRONZE,
     CHECKPOINT_COMMITS,
     Lake,
     append_files,
@@ -61,7 +60,7 @@ def test_commit_without_rows_moves_the_position(lake: Lake) -> None:
 
 def test_table_that_files_were_appended_to_is_at_the_version_of_that_commit(lake: Lake) -> None:
     table = open_table(lake, "t", SCHEMA_ROWS)
-    append_files(table, [], SCHEMA_ROWS, 7, epoch=1)
+    append_files(table, [], 7, epoch=1)
     assert table.delta.version() == open_table(lake, "t", SCHEMA_ROWS).delta.version() == 1
 
 
@@ -165,7 +164,7 @@ def test_status_counts_what_waits_to_be_applied(lake: Lake) -> None:
         history.create("Contact", {"Name.LastName": "Lee"})
         history.commit()
     write_bronze(lake, history.events, history.position)
-    bronze = open_table(lake, "bronze", BRONZE)
+    bronze = open_table(lake, "bronze")
     first_ms = min(read_rows(bronze, ["commit_ms"])["commit_ms"].to_pylist())
     status = read_status(lake, ManualClock(first_ms + 5_000))
     assert (status.archived, status.waiting, status.archived_through) == (3, 3, history.position)

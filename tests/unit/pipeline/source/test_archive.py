@@ -20,7 +20,7 @@ from tidewire.pipeline.lake.control import open_dirty
 from tidewire.pipeline.lake.receipts import TaskReceipts, parse_receipts
 from tidewire.pipeline.lake.schemas import LakeSchemas, append_schemas, load_schemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.lake.tables import Lake, append_files, open_table
 from tidewire.pipeline.source.archive import merge_schemas
 from tidewire.pipeline.source.bronze_files import BronzeTask
 from tidewire.pipeline.source.bus import BusSettings
@@ -31,7 +31,7 @@ from tidewire.pipeline.source.plans import SpanPartition
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     made = Lake(str(tmp_path / "lake"))
-    open_table(made, "bronze", BRONZE)
+    open_table(made, "bronze")
     return made
 
 
@@ -113,7 +113,7 @@ def test_events_without_schema_make_records_dirty_and_are_applied_once_it_exists
         receipts = write(lake, settings, history)
     append_schemas(lake, merge_schemas(receipts), 1)
     actions = [file.add_action(0) for file in receipts.files]
-    append_files(open_table(lake, "bronze", BRONZE), actions, BRONZE, history.position, 1)
+    append_files(open_table(lake, "bronze"), actions, history.position, 1)
     apply_all(lake, 7)
     contacts = {record_id for entity, record_id in history.truth.live if entity == "Contact"}
     assert {letter.record_id for letter in open_letters(lake)} == contacts

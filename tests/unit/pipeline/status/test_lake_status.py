@@ -19,7 +19,7 @@ from tidewire.pipeline.driver.queries import parse_failure
 from tidewire.pipeline.driver.supervision import is_retryable
 from tidewire.pipeline.lake.lease import check_lease, hold_lease, is_held
 from tidewire.pipeline.lake.status_file import read_live_report
-from tidewire.pipeline.lake.tables import BRONZE, HISTORY, Lake, append_files, open_table, try_open_table
+from tidewire.pipeline.lake.tables import Lake, append_files, open_table, try_open_table
 from tidewire.pipeline.status.health import Health, StatusReporter
 from tidewire.pipeline.status.lake_status import (
     PipelineStatus,
@@ -169,8 +169,8 @@ def test_dirty_records_count_as_stale_before_their_replica_is_counted_again(lake
 
 
 def test_lost_lease_is_taken_up_above_every_epoch_that_a_table_names(lake: Lake) -> None:
-    append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, 5, epoch=6)
-    append_files(open_table(lake, "history/Account", HISTORY), [], HISTORY, 5, epoch=7)
+    append_files(open_table(lake, "bronze"), [], 5, epoch=6)
+    append_files(open_table(lake, "history/Account"), [], 5, epoch=7)
     with hold_lease(lake.path) as epoch:
         assert epoch == 8
     with hold_lease(lake.path) as epoch:
@@ -199,7 +199,7 @@ def test_driver_whose_lease_was_taken_over_is_rejected(lake: Lake) -> None:
         check_lease(lake.path, first)
         os.remove(Path(lake.path) / "_lease")
         check_lease(lake.path, first)
-        append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, 5, first)
+        append_files(open_table(lake, "bronze"), [], 5, first)
         with hold_lease(lake.path) as second:
             assert second > first
             check_lease(lake.path, second)

@@ -25,7 +25,7 @@ from tidewire.clock import ManualClock
 from tidewire.errors import ReplayIdExpired, WriteConflict
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import open_dirty
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table, try_open_table
+from tidewire.pipeline.lake.tables import Lake, append_files, open_table, try_open_table
 from tidewire.pipeline.replicas.replica import read_replica
 from tidewire.pipeline.upkeep.compaction import CompactionRules, Compactor
 from tidewire.pipeline.upkeep.maintain import POSITION, FoldRules, Maintainer
@@ -186,10 +186,10 @@ def test_merging_does_not_refuse_an_append_that_was_begun_before(filled: tuple[L
     lake, history = filled
     write_bronze(lake, [], history.position + 1)
     write_bronze(lake, [], history.position + 2)
-    opened = open_table(lake, "bronze", BRONZE)
+    opened = open_table(lake, "bronze")
     compactor = Compactor(lake, 1, ManualClock())
     compactor.join("bronze", at_least=1)
-    append_files(opened, [], BRONZE, history.position + 3, 1)
+    append_files(opened, [], history.position + 3, 1)
     assert bronze_floor(lake) == history.position + 3
     assert_bronze_exact(lake, history)
 

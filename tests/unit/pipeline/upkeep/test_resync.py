@@ -22,7 +22,7 @@ from tests.unit.pipeline.test_oracle import lake_rows, oracle_rows
 from tidewire.clock import ManualClock
 from tidewire.errors import AccessDenied, PlatformError, StoreClosed
 from tidewire.pipeline.lake import manifest
-from tidewire.pipeline.lake.control import OPEN, Dirty, Resync, open_resyncs
+from tidewire.pipeline.lake.control import OPEN, Dirty, Resync, failed_resyncs, open_resyncs
 from tidewire.pipeline.lake.dirty import append_dirty, failed_records, open_records
 from tidewire.pipeline.lake.files import read_rows
 from tidewire.pipeline.lake.tables import Lake, try_open_table
@@ -203,7 +203,7 @@ def test_object_read_after_it_had_failed_is_ready_though_the_clock_was_set_back(
     while open_resyncs(mirror.lake):
         mirror.clock.advance(400)
         mirror.resyncer.advance()
-    assert set(resync.failed(mirror.lake)) == {"Contact"}
+    assert set(failed_resyncs(mirror.lake)) == {"Contact"}
     mirror.reader.refuse = lambda entity, ids: None
     mirror.clock.step(-7_200)
     while "Contact" not in open_resyncs(mirror.lake):
@@ -217,7 +217,7 @@ def test_object_read_after_it_had_failed_is_ready_though_the_clock_was_set_back(
         mirror.apply()
     mirror.clock.advance(400)
     mirror.settle()
-    assert resync.failed(mirror.lake) == {}
+    assert failed_resyncs(mirror.lake) == {}
 
 
 def test_snapshot_that_was_interrupted_continues_with_the_chunks_it_has(scratch: Path) -> None:
@@ -258,7 +258,7 @@ def test_object_that_cannot_be_read_ends_as_failed_and_holds_up_nobody(scratch: 
         mirror.clock.advance(400)
         mirror.resyncer.advance()
     assert open_resyncs(mirror.lake) == {}
-    assert set(resync.failed(mirror.lake)) == {"Contact"}
+    assert set(failed_resyncs(mirror.lake)) == {"Contact"}
     row = manifest.newest(mirror.lake)
     assert row is not None
     states = {entity: state.state for entity, state in row.entities.items()}
@@ -266,7 +266,7 @@ def test_object_that_cannot_be_read_ends_as_failed_and_holds_up_nobody(scratch: 
     mirror.reader.refuse = lambda entity, ids: None
     snapshot.start(mirror.lake, EPOCH, mirror.reader, mirror.clock, ["Contact"])
     mirror.settle()
-    assert resync.failed(mirror.lake) == {}
+    assert failed_resyncs(mirror.lake) == {}
     assert mirror.living() == mirror.truth()
 
 
