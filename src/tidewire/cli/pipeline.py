@@ -73,13 +73,13 @@ for _command in (*pipeline_work.COMMANDS, forward):
 @click.option(
     "--keep-bronze-days",
     type=float,
-    callback=lambda _ctx, _param, value: check_amount(value),
+    callback=check_amount,
     help="drop archived events older than this; default: never",
 )
 @click.option(
     "--keep-history-days",
     type=float,
-    callback=lambda _ctx, _param, value: check_amount(value),
+    callback=check_amount,
     help="drop changes older than this that are folded into bases; default: never",
 )
 @readable_option

@@ -11,22 +11,13 @@ from tidewire.cli.pipeline_options import (
     find_lake,
     lake_option,
     needing_extra,
+    parse_pairs,
     spark_options,
     stop_on_signals,
 )
 from tidewire.telemetry import configure_logging
 
 _EVERY_S = 1.0
-
-
-def _parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for pair in pairs:
-        key, is_set, value = pair.partition("=")
-        if not is_set or not key:
-            raise click.BadParameter(f"{pair!r} is not a sink option: use NAME=VALUE")
-        options[key] = value
-    return options
 
 
 @click.command()
@@ -37,7 +28,7 @@ def _parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
     "options",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=lambda _ctx, _param, value: _parse_options(value),
+    callback=lambda _ctx, _param, value: parse_pairs(value, "sink option"),
     help="an option of the format; {entity} and {number} are replaced; repeatable",
 )
 @click.option("--name", default="", help="name under which progress is stored; default: the format")

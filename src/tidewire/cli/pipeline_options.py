@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -43,20 +44,22 @@ lake_option = click.option(
     type=click.Path(file_okay=False),
     help="directory of the Delta tables",
 )
+
+
+def check_amount(_ctx: object, _param: object, value: float | None) -> float | None:
+    """Check a number of hours or days, as the callback of an option. Raises click.BadParameter."""
+    if value is not None and not (math.isfinite(value) and value >= 0):
+        raise click.BadParameter(f"{value} is not valid: give a number of hours or days, 0 or more")
+    return value
+
+
 readable_option = click.option(
     "--readable-hours",
     default=168.0,
     show_default=True,
-    callback=lambda _ctx, _param, value: check_amount(value),
+    callback=check_amount,
     help="how long past snapshot points stay readable",
 )
-
-
-def check_amount(value: float | None) -> float | None:
-    """Check a number of hours or days. Raises click.BadParameter."""
-    if value is not None and not (math.isfinite(value) and value >= 0):
-        raise click.BadParameter(f"{value} is not valid: give a number of hours or days, 0 or more")
-    return value
 
 
 def _check_master(text: str) -> str:
@@ -69,13 +72,13 @@ def _check_master(text: str) -> str:
     return text
 
 
-def _parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Parse Spark settings given as KEY=VALUE. Raises click.BadParameter."""
+def parse_pairs(pairs: tuple[str, ...], what: str, prefix: str = "") -> dict[str, str]:
+    """Parse settings given as NAME=VALUE, whose names begin with a prefix. Raises click.BadParameter."""
     settings: dict[str, str] = {}
     for pair in pairs:
         key, is_set, value = pair.partition("=")
-        if not is_set or not key.startswith("spark."):
-            raise click.BadParameter(f"{pair!r} is not a Spark setting: use spark.NAME=VALUE")
+        if not is_set or not key or not key.startswith(prefix):
+            raise click.BadParameter(f"{pair!r} is not a {what}: use {prefix}NAME=VALUE")
         settings[key] = value
     return settings
 
@@ -94,7 +97,7 @@ def spark_options(default_master: str) -> Callable[[Callable[..., None]], Callab
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
-        callback=lambda _ctx, _param, value: _parse_settings(value),
+        callback=lambda _ctx, _param, value: parse_pairs(value, "Spark setting", "spark."),
         help="a Spark setting, such as spark.jars; repeatable",
     )
     return lambda command: master(conf(command))
@@ -142,28 +145,25 @@ def make_bus(connection: Connection, endpoint: str, topic: str, tls_ca: str, *, 
         from tidewire.pipeline.source.bus import BusSettings
     address, roots = connection.endpoint(endpoint)
     credentials, session = connection.credentials, connection.session
-    place = {"endpoint": address, "topic": topic, "tls_ca": tls_ca or connection.ca}
-    is_tls = has_tls or roots is not None
+    settings = BusSettings(
+        endpoint=address,
+        topic=topic,
+        tls_ca=tls_ca or connection.ca,
+        tls=has_tls or roots is not None,
+        retry_s=RETRY_S,
+        login_url=credentials.login_url,
+    )
     if session is not None and not credentials.password:
         try:
             session = connection.signing_in_with_org()()
         except RequestRefused as error:
             raise SessionInvalid(f"the server does not know the session: {error.message}") from error
-        return BusSettings(
-            **place,
-            tls=is_tls,
-            retry_s=RETRY_S,
-            token=session.token,
-            org_id=session.org_id,
-            login_url=session.instance_url or credentials.login_url,
-        )
-    return BusSettings(
-        **place,
-        tls=is_tls,
-        retry_s=RETRY_S,
+        login_url = session.instance_url or credentials.login_url
+        return replace(settings, token=session.token, org_id=session.org_id, login_url=login_url)
+    return replace(
+        settings,
         username=credentials.username,
         password=credentials.password,
-        login_url=credentials.login_url,
         client_id=credentials.client_id,
         client_secret=credentials.client_secret,
     )

@@ -108,8 +108,7 @@ def audit(lake_path: str, entities: tuple[str, ...], heal: bool, as_json: bool, 
         from tidewire.pipeline.upkeep.audit import audit as audit_entity
 
         clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
-        row = manifest.newest(lake)
-        names = list(entities) or sorted(row.entities if row is not None else ())
+        names = list(entities) or sorted(manifest.entities(lake))
         reports: list[dict[str, Any]] = []
         for number, entity in enumerate(names):
             if stop.is_set():
@@ -149,8 +148,7 @@ def compact(lake_path: str, readable_hours: float, as_json: bool) -> None:
         from tidewire.pipeline.upkeep.maintain import Maintainer
 
         clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
-        row = manifest.newest(lake)
-        entities = sorted(row.entities if row is not None else ())
+        entities = sorted(manifest.entities(lake))
         maintainer = Maintainer(lake, epoch, clock)
         compactor = Compactor(lake, epoch, clock, CompactionRules(readable_s=readable_hours * 3600))
         names = compactor.names()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tidewire.errors import ConfigInvalid, LogCorrupt, StoreClosed, StoreLocked
 from tidewire.faults import crash_point
 from tidewire.names import is_api_name
-from tidewire.pipeline.lake.files import list_files, sync_file
+from tidewire.pipeline.lake.files import list_files, replace_file
 from tidewire.pipeline.lake.manifest import NO_POSITION, newest
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import HISTORY, Lake, try_open_table
@@ -129,14 +129,7 @@ def _parse_batch(stored: Mapping[str, Any]) -> ForwardBatch:
 
 
 def _keep_progress(lake: Lake, name: str, progress: Progress) -> None:
-    def render(batch: ForwardBatch | None) -> dict[str, int] | None:
-        return None if batch is None else asdict(batch)
-
-    path = os.path.join(lake.path, FOLDER, f"{name}.json")
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump({"done": render(progress.done), "begun": render(progress.begun)}, file)
-    sync_file(f"{path}.new")
-    os.replace(f"{path}.new", path)
+    replace_file(os.path.join(lake.path, FOLDER, f"{name}.json"), json.dumps(asdict(progress)))
 
 
 @contextmanager
@@ -184,9 +177,7 @@ def _changes(spark: SparkSession, lake: Lake, name: str, batch: ForwardBatch) ->
     files = [] if table is None else list_files(table, Span(batch.after, batch.through))
     if not files:
         return None
-    rows = spark.read.schema(from_arrow_schema(HISTORY)).parquet(
-        *(os.path.join(lake.table(name), path) for path in files)
-    )
+    rows = spark.read.schema(from_arrow_schema(HISTORY)).parquet(*files)
     wanted = (f.col("replay_id") > batch.after) & (f.col("replay_id") <= batch.through)
     return rows.where(wanted).select(f.lit(name.partition("/")[2]).alias("entity"), "*")
 

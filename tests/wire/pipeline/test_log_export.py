@@ -179,7 +179,7 @@ def test_export_through_an_edge_process_is_whole(tmp_path: Path) -> None:
         export = LogExport(bus, server.http)
         plan = export.plan(0, limit=10_000)
         rows = rows_of(export.read(Span(plan.after, plan.through)))
-        assert plan.rows == rows.num_rows > 0
+        assert sum(count for _, count in plan.parts) == rows.num_rows > 0
         assert rows["transaction_last"][-1].as_py() <= plan.head
         export.close()
         bus.close()

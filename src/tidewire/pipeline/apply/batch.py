@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewire.errors import ObjectUnknown
 from tidewire.faults import crash_point
 from tidewire.pipeline.apply.dead_letters import DEAD_LETTER_TABLE, render_letter
 from tidewire.pipeline.apply.decode import DIFFERING
@@ -59,7 +58,7 @@ from tidewire.pipeline.lake.tables import (
     load_shared_table,
     open_table,
 )
-from tidewire.pipeline.replicas.view import ReplicaView, fold_view, open_view
+from tidewire.pipeline.replicas.view import ReplicaView, fold_view, try_open_view
 from tidewire.telemetry import counters
 
 if TYPE_CHECKING:
@@ -152,9 +151,9 @@ class Applier:
     ) -> Plan:
         plan = plan_notes(receipts.notes)
         dirty, resyncs = list(plan.dirty), {resync.entity: resync for resync in plan.resyncs}
-        row = manifest.newest(self._lake)
+        known = manifest.entities(self._lake)
         for entity, used in receipts.schemas.items():
-            state = row.entities.get(entity) if row is not None else None
+            state = known.get(entity)
             before = state.schemas if state is not None else ()
             found = plan_schemas(entity, before, used, receipts.notes, texts)
             if state is None and has_snapshot(self._lake):
@@ -200,11 +199,9 @@ class Applier:
 
     def _view(self, entity: str, used: Mapping[str, int], texts: Mapping[str, str]) -> ReplicaView:
         """Return an object as the manifest shows it, with the columns that this batch adds."""
-        try:
-            view = open_view(self._lake, entity)
-        except ObjectUnknown:
-            nowhere = manifest.NO_POSITION
-            view = ReplicaView(self._lake, entity, nowhere, None, nowhere, {})
+        nowhere = manifest.NO_POSITION
+        nothing = ReplicaView(self._lake, entity, nowhere, None, nowhere, {})
+        view = try_open_view(self._lake, entity) or nothing
         return replace(
             view, kinds={**view.kinds, **manifest.kinds_from(sorted(used, key=used.__getitem__), texts)}
         )

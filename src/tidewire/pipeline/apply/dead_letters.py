@@ -115,7 +115,7 @@ def retry(lake: Lake, epoch: int, clock: Clock, *, replay_ids: Iterable[int] | N
     still_dead.update(set(positions).difference(events["replay_id"].to_pylist()))
     applied = [letter for letter in letters if letter.replay_id not in still_dead]
     with manifest.lock:
-        before = manifest.newest(lake)
+        before = manifest.entities(lake)
         versions = _append_histories(lake, epoch, decoded, still_dead)
         crash_point("pipeline.retry.after_history")
         now_ms = clock.now_ms()
@@ -129,16 +129,17 @@ def retry(lake: Lake, epoch: int, clock: Clock, *, replay_ids: Iterable[int] | N
             for letter in letters
         ]
         versions |= append_counted(lake, DEAD_LETTER_TABLE, rows, epoch, WRITER)
-        schemas = {entity: _in_order(before, entity, used) for entity, used in decoded.schemas.items()}
+        schemas = {
+            entity: _in_order(before.get(entity, manifest.EntityState()), used)
+            for entity, used in decoded.schemas.items()
+        }
         manifest.append(lake, epoch, now_ms, cause=WRITER, versions=versions, schemas=schemas)
     return RetryReport(len(applied), len(dirty) + len(resyncs), len(letters) - len(applied))
 
 
-def _in_order(row: manifest.ManifestRow | None, entity: str, used: Mapping[str, int]) -> list[str]:
+def _in_order(state: manifest.EntityState, used: Mapping[str, int]) -> list[str]:
     """Return the schemas of retried events for the manifest: an old event must not make its own the newest."""
-    state = row.entities.get(entity) if row is not None else None
-    ordered = sorted(used, key=lambda schema_id: used[schema_id])
-    return [*ordered, *(state.schemas[-1:] if state is not None else ())]
+    return [*sorted(used, key=lambda schema_id: used[schema_id]), *state.schemas[-1:]]
 
 
 def _read_events(lake: Lake, positions: list[int]) -> pa.Table:
@@ -182,13 +183,15 @@ def _good_keys(table: OpenTable, rows: pa.Table) -> set[tuple[int, str]]:
 
 
 def _plan_reads(
-    decoded: Decoded, still_dead: set[int], row: manifest.ManifestRow | None, texts: Mapping[str, str]
+    decoded: Decoded,
+    still_dead: set[int],
+    entities: Mapping[str, manifest.EntityState],
+    texts: Mapping[str, str],
 ) -> tuple[list[Dirty], list[Resync]]:
     """Plan the reads that retried events call for, and those of events that the base has passed."""
     notes = [note for note in decoded.notes if note.replay_id not in still_dead]
     plan = plan_notes(notes)
     dirty, resyncs = list(plan.dirty), list(plan.resyncs)
-    entities: Mapping[str, manifest.EntityState] = row.entities if row is not None else {}
     for entity, used in decoded.schemas.items():
         before = entities.get(entity, manifest.EntityState()).schemas
         found = plan_schemas(entity, before, used, notes, texts)

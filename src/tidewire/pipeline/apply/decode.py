@@ -319,8 +319,10 @@ class Decoder:
             ]
 
     def _check_entity(self, entity: str) -> None:
+        """Raise PayloadInvalid unless the name is valid for an object: it becomes a directory name."""
         if entity not in self._entities:
-            check_entity(entity)
+            if ENTITY.fullmatch(entity) is None:
+                raise PayloadInvalid(f"not the name of an object: {entity[:80]!r}")
             self._entities.add(entity)
 
     def _note_schema(self, entity: str, schema_id: str, replay_id: int) -> None:
@@ -384,12 +386,6 @@ def read_envelope(batch: pa.RecordBatch, i: int) -> Envelope:
     )
     replay_id, schema_id = batch.column("replay_id")[i].as_py(), batch.column("schema_id")[i].as_py()
     return Envelope(replay_id, schema_id or "", entity or "", change_type or "", tuple(ids or ()))
-
-
-def check_entity(entity: str) -> None:
-    """Raise PayloadInvalid unless the name is valid for an object: it becomes a directory name."""
-    if ENTITY.fullmatch(entity) is None:
-        raise PayloadInvalid(f"not the name of an object: {entity[:80]!r}")
 
 
 def _problem_of(change_type: str, ids: Iterable[str]) -> tuple[str | None, str]:

@@ -98,8 +98,7 @@ def plan_task(lake: Lake) -> HistoryTask:
         table = load_shared_table(lake, name)
         if table is not None:
             floors[name.partition("/")[2]] = table.floor
-    row = manifest.newest(lake)
-    entities = row.entities if row is not None else {}
+    entities = manifest.entities(lake)
     latest = {entity: state.schemas[-1] for entity, state in entities.items() if state.schemas}
     # The archive commits a schema before the first event that needs it.
     schemas = load_shared_table(lake, "schemas")

@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewire.errors import ObjectUnknown
 from tidewire.pipeline.lake.columns import DELETED, RECORD_ID
 from tidewire.pipeline.lake.files import iter_rows, read_file
 from tidewire.pipeline.lake.tables import READS, Lake, try_open_table
 from tidewire.pipeline.replicas.fold import DELETES, FULL_ROWS
-from tidewire.pipeline.replicas.view import ReplicaView, open_view
+from tidewire.pipeline.replicas.view import try_open_view
 
 _Ids = np.ndarray[tuple[int], np.dtype[np.bytes_]]
 _NO_IDS: _Ids = np.array([], dtype="S18")
@@ -100,17 +99,14 @@ class KnownIds:
         later may be off.
         """
         live = self.of(entity)
-        for record_id, change_type in self._new_reads(entity):
+        for _, record_id, change_type in sorted(self._reads(entity)):
             if change_type in FULL_ROWS:
                 live.add(record_id)
             else:
                 live.remove(record_id)
 
     def _load(self, entity: str) -> set[str]:
-        try:
-            view: ReplicaView | None = open_view(self._lake, entity)
-        except ObjectUnknown:
-            view = None
+        view = try_open_view(self._lake, entity)
         live: set[str] = set()
         after = -1
         if view is not None and view.base is not None:
@@ -139,9 +135,6 @@ class KnownIds:
                 for row in counted.to_pylist()
             ]
         return found
-
-    def _new_reads(self, entity: str) -> list[tuple[str, str]]:
-        return [(record_id, change_type) for _, record_id, change_type in sorted(self._reads(entity))]
 
     def _reads(self, entity: str) -> list[tuple[int, str, str]]:
         """Yield rows of reads in files not read before: position, record and change type."""

@@ -13,6 +13,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidewire.clock import Clock, SystemClock
@@ -125,28 +126,22 @@ def _quiet(*_: object) -> None:
     """No-op: the default for `report` and `show`."""
 
 
+@dataclass
 class _Run:
     """One run of the pipeline, while the lease is held."""
 
-    def __init__(
-        self,
-        config: PipelineConfig,
-        epoch: int,
-        clock: Clock,
-        health: Health,
-        stop: threading.Event,
-        report: Report,
-        show: Show,
-    ) -> None:
-        self.reporter = StatusReporter(config.lake, clock, health, self.head, epoch)
-        self._config = config
-        self._epoch = epoch
-        self._clock = clock
-        self._health = health
-        self._stop = stop
-        self._report = report
-        self._show = show
-        self._archive: SupervisedQuery | None = None
+    _config: PipelineConfig
+    _epoch: int
+    _clock: Clock
+    _health: Health
+    _stop: threading.Event
+    _report: Report
+    _show: Show
+    _archive: SupervisedQuery | None = None
+
+    def __post_init__(self) -> None:
+        lake = self._config.lake
+        self.reporter = StatusReporter(lake, self._clock, self._health, self.head, self._epoch)
 
     def head(self) -> int | None:
         """Return the end of the server's log, as far as the archive query knows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidewire.clock import Clock
@@ -29,29 +30,23 @@ _WELL_S = 10.0
 _LEASE_LOST = "no longer holds the lease"
 
 
+@dataclass
 class SupervisedQuery:
     """A query that is restarted when it fails."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        name: str,
-        start: Callable[[Gate], StreamingQuery],
-        clock: Clock,
-        is_retryable: Callable[[PlatformError], bool],
-        recover: Callable[[], None] | None = None,
-    ) -> None:
-        self.query: StreamingQuery | None = None
-        self._lake = lake
-        self._name = name
-        self._start = start
-        self._clock = clock
-        self._can_mend = is_retryable
-        self._recover = recover
-        self._gate = Gate()
-        self._backoff = Backoff(clock, longest_s=_LONGEST_S)
-        self._started_s = 0.0
-        self._must_recover = False
+    _lake: Lake
+    _name: str
+    _start: Callable[[Gate], StreamingQuery]
+    _clock: Clock
+    _can_mend: Callable[[PlatformError], bool]
+    _recover: Callable[[], None] | None = None
+    query: StreamingQuery | None = None
+    _gate: Gate = field(default_factory=Gate)
+    _started_s: float = 0.0
+    _must_recover: bool = False
+
+    def __post_init__(self) -> None:
+        self._backoff = Backoff(self._clock, longest_s=_LONGEST_S)
 
     def check(self, health: Health) -> None:
         """Start the query if it is due, and check whether it runs. Raises errors that no retry can fix."""

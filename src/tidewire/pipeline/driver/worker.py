@@ -115,8 +115,7 @@ class Worker:
 
     def fold_all(self, show: Callable[[str, int, int | None], None] | None = None) -> int:
         """Fold every object up to the manifest and return how many moved; `show` is called with the progress."""
-        row = manifest.newest(self._lake)
-        entities = sorted(row.entities) if row is not None else []
+        entities = sorted(manifest.entities(self._lake))
         moved = 0
         for number, entity in enumerate(entities, 1):
             moved += self._maintainer.fold(entity) is not None

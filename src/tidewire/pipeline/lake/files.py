@@ -143,6 +143,14 @@ def sync_file(path: str) -> None:
         os.close(descriptor)
 
 
+def replace_file(path: str, text: str) -> None:
+    """Replace a small file: after a crash it has the old text or the new one."""
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write(text)
+    sync_file(f"{path}.new")
+    os.replace(f"{path}.new", path)
+
+
 def render_statistics(rows: pa.Table, columns: Iterable[str]) -> str:
     """Return the statistics of these columns of a file as the Delta log keeps them."""
     low, high, nulls = {}, {}, {}

@@ -106,6 +106,12 @@ def newest(lake: Lake, as_of: SnapshotPoint | None = None) -> ManifestRow | None
     return known[1]
 
 
+def entities(lake: Lake) -> Mapping[str, EntityState]:
+    """Return the objects of the newest row."""
+    row = newest(lake)
+    return row.entities if row is not None else {}
+
+
 _newest: dict[str, tuple[OpenTable, ManifestRow | None]] = {}
 
 

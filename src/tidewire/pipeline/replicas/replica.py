@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewire.pipeline.lake.columns import DELETED, RECORD_ID, STALE, Kind, kinds_of, replica_schema
+from tidewire.pipeline.lake.columns import DELETED, RECORD_ID, STALE, Kind, replica_schema
 from tidewire.pipeline.lake.manifest import AtNumber, SnapshotPoint, newest
-from tidewire.pipeline.lake.tables import READS, Lake, arrow_schema
+from tidewire.pipeline.lake.tables import READS, Lake
 from tidewire.pipeline.replicas.fold import WILDCARD, fold_records
 from tidewire.pipeline.replicas.record_history import history
 from tidewire.pipeline.replicas.view import (
@@ -112,16 +112,14 @@ def _read_base(spark: SparkSession, view: ReplicaView) -> DataFrame | None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     files = view.base_files()
-    if view.base is None or not files:
+    if not files:
         return None
-    schema = from_arrow_schema(replica_schema(kinds_of(arrow_schema(view.base))))
-    return spark.read.schema(schema).parquet(*files)
+    return spark.read.schema(from_arrow_schema(replica_schema(view.base_kinds))).parquet(*files)
 
 
 def _is_retyped(view: ReplicaView) -> bool:
     """Return whether columns of the base have another type now, so that every row must be folded."""
-    present = kinds_of(arrow_schema(view.base)) if view.base is not None else {}
-    return any(view.kinds.get(name, kind) is not kind for name, kind in present.items())
+    return any(view.kinds.get(name, kind) is not kind for name, kind in view.base_kinds.items())
 
 
 def _project(
@@ -154,7 +152,7 @@ def _folder(view: ReplicaView, object_wide: pa.Table) -> Callable[[pa.Table | No
     """Return the function for `applyInArrow` that folds the records of one group, on an executor."""
     # Not the view itself: an open table cannot be pickled for executors.
     kinds, through, retyped = view.kinds, view.position, view.retyped
-    base_schema = replica_schema({} if view.base is None else kinds_of(arrow_schema(view.base)))
+    base_schema = replica_schema(view.base_kinds)
 
     def fold(base: pa.Table | None, changes: pa.Table) -> pa.Table:
         own = changes.select(READS.names).cast(READS)

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from tidewire.pipeline.lake.columns import DELETED, RECORD_ID, STALE, replica_schema
 from tidewire.pipeline.lake.files import read_file
 from tidewire.pipeline.lake.tables import READS
-from tidewire.pipeline.replicas.fold import WILDCARD, fold_records, visible_at
-from tidewire.pipeline.replicas.view import ReplicaView, is_object_wide
+from tidewire.pipeline.replicas.fold import WILDCARD, fold_records
+from tidewire.pipeline.replicas.view import ReplicaView, is_object_wide, iter_changes
 
 _NARROW = pa.schema([field for field in READS if field.name not in ("values_json", "enriched_json")])
 _KEYS = pa.schema([replica_schema({}).field(name) for name in (RECORD_ID, DELETED, STALE)])
@@ -65,15 +65,8 @@ def count_replica(view: ReplicaView) -> ReplicaStatus:
 
 
 def _read_narrow(view: ReplicaView) -> pa.Table:
-    parts = [READS.empty_table()]
-    for path, first in view.change_files():
-        rows = read_file(path, _NARROW)
-        rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
-        empty = pa.nulls(rows.num_rows, pa.string())
-        arrays = [rows[name] if name in _NARROW.names else empty for name in READS.names]
-        parts.append(pa.Table.from_arrays(arrays, schema=READS))
-    changes = pa.concat_tables(parts)
-    return changes.filter(visible_at(changes, view.position))
+    parts = iter_changes(view.change_files(), _NARROW, view.position)
+    return pa.concat_tables([READS.empty_table(), *parts], promote_options="default")
 
 
 def _count(flags: pa.ChunkedArray) -> int:

@@ -8,7 +8,7 @@ its row with its last values and `_deleted`; `_stale` marks a row that is known 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,11 @@ class ReplicaView:
     kinds: Mapping[str, Kind]
     retyped: Mapping[str, Mapping[str, Kind]] = field(default_factory=dict)
 
+    @property
+    def base_kinds(self) -> dict[str, Kind]:
+        """Return the field columns of the base; none without a base."""
+        return {} if self.base is None else kinds_of(arrow_schema(self.base))
+
     def history_files(self) -> list[str]:
         """Return the history files with rows above the base and at or below the position."""
         return self._files("history", Span(self.base_position, self.position))
@@ -92,9 +97,7 @@ class ReplicaView:
 
     def _files(self, group: str, span: Span) -> list[str]:
         table = load_shared_table(self.lake, f"{group}/{self.entity}")
-        if table is None:
-            return []
-        return [os.path.join(self.lake.table(table.name), path) for path in list_files(table, span)]
+        return [] if table is None else list_files(table, span)
 
 
 def open_view(lake: Lake, entity: str, as_of: SnapshotPoint | None = None) -> ReplicaView:
@@ -120,6 +123,14 @@ def open_view(lake: Lake, entity: str, as_of: SnapshotPoint | None = None) -> Re
     base_position = state.base_position if base is not None else NO_POSITION
     retyped = retyped_kinds(entity, kinds, texts)
     return ReplicaView(lake, entity, row.position, base, base_position, kinds, retyped)
+
+
+def try_open_view(lake: Lake, entity: str) -> ReplicaView | None:
+    """Open an object at the newest row of the manifest; None if the lake has nothing of it."""
+    try:
+        return open_view(lake, entity)
+    except ObjectUnknown:
+        return None
 
 
 def find_snapshot_point(lake: Lake, as_of: SnapshotPoint | None = None) -> ManifestRow:
@@ -162,11 +173,9 @@ def fold_view(view: ReplicaView, ids: set[str] | None = None, extra: pa.Table | 
     return fold_records(read_base(view, ids), changes, view.kinds, through, view.retyped)
 
 
-def read_base(view: ReplicaView, ids: set[str] | None = None) -> pa.Table | None:
+def read_base(view: ReplicaView, ids: set[str] | None = None) -> pa.Table:
     """Read rows of the base: those of some records, or all."""
-    if view.base is None:
-        return None
-    schema = replica_schema(kinds_of(arrow_schema(view.base)))
+    schema = replica_schema(view.base_kinds)
     parts = [schema.empty_table()]
     wanted = None if ids is None else pa.array(sorted(ids), pa.string())
     for path in view.base_files(ids):
@@ -180,17 +189,21 @@ def read_changes(view: ReplicaView, ids: set[str] | None = None) -> pa.Table:
 
     With `ids`, those of the given records and those about all records.
     """
-    parts = [READS.empty_table()]
-    for path, first in view.change_files():
-        rows = read_file(path, READS)
-        parts.append(rows.filter(pc.greater_equal(rows["replay_id"], first)))
+    parts = [READS.empty_table(), *iter_changes(view.change_files(), READS, view.position)]
     if ids is not None:
         wanted = pa.array(sorted(ids), pa.string())
         parts = [
             part.filter(pc.or_(pc.is_in(part["record_id"], wanted), is_object_wide(part))) for part in parts
         ]
-    rows = pa.concat_tables(parts)
-    return rows.filter(visible_at(rows, view.position))
+    return pa.concat_tables(parts)
+
+
+def iter_changes(files: Iterable[tuple[str, int]], schema: pa.Schema, through: int) -> Iterator[pa.Table]:
+    """Yield the rows of `change_files` that are visible at a position, file by file."""
+    for path, first in files:
+        rows = read_file(path, schema)
+        rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
+        yield rows.filter(visible_at(rows, through))
 
 
 def is_object_wide(rows: pa.Table) -> pa.ChunkedArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -184,13 +184,13 @@ class Deduplicator:
             return fetched
         is_sorted = all(left.replay_id < right.replay_id for left, right in pairwise(events))
         if is_sorted and events[0].replay_id > self._last:
-            self._note(events[-1:])
+            self._note(events[-1])
             return fetched
         fresh: list[Received] = []
         for event in sorted(events, key=attrgetter("replay_id")):
             shares = event.replay_id == self._last and bool(self._payloads)
             if event.replay_id > self._last or (shares and event.payload not in self._payloads):
-                self._note([event])
+                self._note(event)
                 fresh.append(event)
         if len(fresh) < len(events):
             left_out = len(events) - len(fresh)
@@ -200,12 +200,11 @@ class Deduplicator:
         latest = fetched.latest_replay_id if fresh else self._last
         return replace(fetched, events=fresh, latest_replay_id=latest)
 
-    def _note(self, events: Sequence[Received]) -> None:
-        for event in events:
-            if event.replay_id != self._last:
-                self._last = event.replay_id
-                self._payloads.clear()
-            self._payloads.add(event.payload)
+    def _note(self, event: Received) -> None:
+        if event.replay_id != self._last:
+            self._last = event.replay_id
+            self._payloads.clear()
+        self._payloads.add(event.payload)
 
 
 class Bus:
@@ -213,8 +212,9 @@ class Bus:
 
     def __init__(self, settings: BusSettings, clock: Clock, session: Login | None = None) -> None:
         self.settings = settings
-        self._clock = clock
-        self._tls_ca = _load_roots(settings)
+        self.clock = clock
+        self.roots = _load_roots(settings)
+        """The PEM roots to trust: empty for the public ones, None for plain connections."""
         self._lock = threading.Lock()
         self._clients: WeakSet[BlockingPubSubClient] = WeakSet()
         self._session = session
@@ -298,15 +298,6 @@ class Bus:
         with self._lock:
             self._session = self._sign_in()
 
-    @property
-    def roots(self) -> bytes | None:
-        """Return the PEM roots to trust: empty for the public ones, None for plain connections."""
-        return self._tls_ca
-
-    def now_s(self) -> float:
-        """Return the time that retries are measured by."""
-        return self._clock.monotonic_s()
-
     def _sign_in(self) -> Login:
         settings = self.settings
         credentials = Credentials(
@@ -316,7 +307,7 @@ class Bus:
             settings.client_id,
             settings.client_secret,
         )
-        return login(credentials, self._tls_ca)
+        return login(credentials, self.roots)
 
     def connect(self) -> BlockingPubSubClient:
         """Return a client with the current login. The caller or `close` closes it."""
@@ -326,7 +317,7 @@ class Bus:
             token=session.token,
             org_id=self.settings.org_id or session.org_id,
             instance_url=session.instance_url,
-            tls_ca=self._tls_ca,
+            tls_ca=self.roots,
         )
         self._clients.add(client)
         return client
@@ -354,7 +345,7 @@ class Retry:
 
     def failed(self, error: PlatformError, position: int) -> None:
         """Wait until the next attempt is due; raise the error if no retry can help."""
-        now_s = self._bus.now_s()
+        now_s = self._bus.clock.monotonic_s()
         if self._failing_since is None:
             self._failing_since = now_s
         if isinstance(error, ReplayIdExpired | ReplayIdInvalid):

@@ -34,7 +34,7 @@ _USUAL = (
 _ONE_ID = b"\x02\x24"  # a block of one string of eighteen bytes
 _NUMBER = rb"([\x80-\xff]{0,8}[\x00-\x7f])"  # longer ones may be more than a number can hold
 _REST = re.compile(rb"\x48(.{36})" + _NUMBER * 3 + rb"\x24(.{18})", re.DOTALL).match
-_MISFITS = (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError, MemoryError)
+MISFITS = (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError, MemoryError)
 
 
 Header = tuple[
@@ -88,7 +88,7 @@ class HeaderReader:
             return NO_HEADER
         try:
             event: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._prefix, None)
-        except _MISFITS as error:
+        except MISFITS as error:
             raise PayloadInvalid("the header does not decode by the event's schema") from error
         header = event[_HEADER]
         self._note_entity(header["entityName"])

@@ -51,11 +51,6 @@ class LogPlan:
     parts: tuple[tuple[Span, int], ...]
     incarnations: tuple[Incarnation, ...]
 
-    @property
-    def rows(self) -> int:
-        """Return the number of rows in the plan."""
-        return sum(rows for _, rows in self.parts)
-
     def incarnation_of(self, position: int) -> str:
         """Return the name of the incarnation that assigned a position; empty if none did."""
         return next((each.id for each in reversed(self.incarnations) if each.has(position)), "")

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tidewire.errors import ConfigInvalid, DiskFull, ReplayIdInvalid
+from tidewire.pipeline.lake.files import replace_file
 from tidewire.pipeline.lake.spans import START
 from tidewire.pipeline.lake.tables import Lake, try_committed, try_open_table
 from tidewire.pipeline.source.log_export import LogExport, LogPlan, find_export
@@ -137,14 +138,9 @@ def _check_position(lake_path: str, incarnation: str, archived: int, state: LogP
 
 
 def _save(lake: Lake, origin: Origin) -> None:
-    path = os.path.join(lake.path, FILE)
     try:
         os.makedirs(lake.path, exist_ok=True)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(asdict(origin), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)
+        replace_file(os.path.join(lake.path, FILE), json.dumps(asdict(origin)))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

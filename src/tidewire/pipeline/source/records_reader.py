@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time
 from typing import Any
 from urllib.parse import quote
@@ -138,14 +138,10 @@ class RecordsReader:
         """Read these records; deleted or unknown ones are `missing`."""
         wanted = sorted({try_normalise_id(record_id) or record_id for record_id in ids})
         askable = [record_id for record_id in wanted if try_normalise_id(record_id) is not None]
-        pages = [
-            self._read_some(entity, askable[i : i + IDS_AT_ONCE]) for i in range(0, len(askable), IDS_AT_ONCE)
-        ]
-        rows = [row for page in pages for row in page.rows]
-        seen = {row[RECORD_ID] for row in rows}
-        missing = [record_id for record_id in wanted if record_id not in seen]
-        fence, settled = _join_fences(pages)
-        return RecordsPage(rows, missing, fence, settled, columns=self._names(entity))
+        first, *rest = _column_groups(self.describe(entity).columns)
+        page = self._add_columns(entity, self._read_group(entity, askable, first), rest)
+        seen = {row[RECORD_ID] for row in page.rows}
+        return replace(page, missing=[record_id for record_id in wanted if record_id not in seen])
 
     def read_range(self, entity: str, lo: str, hi: str, limit: int) -> RecordsPage:
         """Read the first records with lo < Id <= hi, at most `limit`. An empty bound is open.
@@ -165,9 +161,7 @@ class RecordsReader:
             hi if is_whole or not records else str(records[-1]["Id"]),
             self._names(entity),
         )
-        for group in rest:
-            page = self._widen(entity, page, group)
-        return _settle_persons(entity, page)
+        return self._add_columns(entity, page, rest)
 
     def count(self, entity: str, lo: str = "", hi: str = "") -> int:
         """Count the records with lo < Id <= hi."""
@@ -185,56 +179,38 @@ class RecordsReader:
         ]
         return (found[0][0]["Id"], found[1][0]["Id"]) if all(found) else None
 
-    def id_after(self, entity: str, lo: str, rows: int) -> str | None:
-        """Return the id that ends the next `rows` records after `lo`; None if there are fewer."""
-        self.describe(entity)
-        # Servers limit OFFSET to 2,000 rows, and pages of ids are cheap.
-        while rows > 0:
-            step = min(rows, 2_000)
-            _, answer = self._query(
-                f"SELECT Id FROM {entity}{_where(_range(lo, ''))} ORDER BY Id LIMIT {step:d}"  # noqa: S608
-            )
-            found = answer["records"]
-            if not found or (answer["done"] and len(found) < step):
-                return None
-            lo, rows = str(found[-1]["Id"]), rows - len(found)
-        return lo
-
     def _names(self, entity: str) -> tuple[str, ...]:
         return tuple(column.name for column in self.describe(entity).columns)
-
-    def _read_some(self, entity: str, ids: Sequence[str]) -> RecordsPage:
-        first, *rest = _column_groups(self.describe(entity).columns)
-        page = self._read_group(entity, ids, first)
-        for group in rest:
-            page = self._widen(entity, page, group)
-        return _settle_persons(entity, page)
 
     def _read_group(self, entity: str, ids: Sequence[str], group: Sequence[ReadColumn]) -> RecordsPage:
         rows: list[dict[str, Native]] = []
         positions: list[int | None] = []
         left = list(ids)
         while left:
-            listed = ", ".join(f"'{record_id}'" for record_id in left)
+            asked = left[:IDS_AT_ONCE]
+            listed = ", ".join(f"'{record_id}'" for record_id in asked)
             soql = f"SELECT {_select(group)} FROM {entity} WHERE Id IN ({listed}) ORDER BY Id"  # noqa: S608
             position, answer = self._query(soql)
             positions.append(position)
             rows += [_row(record, group) for record in answer["records"]]
-            if answer["done"] or not answer["records"]:
-                break
-            left = [record_id for record_id in left if record_id > str(rows[-1][RECORD_ID])]
+            is_whole = answer["done"] or not answer["records"]
+            last = str(rows[-1][RECORD_ID]) if rows else ""
+            left = left[len(asked) :] if is_whole else [each for each in left if each > last]
         return RecordsPage(rows, [], *_extent(positions), columns=self._names(entity))
 
-    def _widen(self, entity: str, page: RecordsPage, group: Sequence[ReadColumn]) -> RecordsPage:
-        """Add columns to a page. Records deleted meanwhile are dropped from it: an event reports them."""
-        ids = [str(row[RECORD_ID]) for row in page.rows]
-        more = [
-            self._read_group(entity, ids[i : i + IDS_AT_ONCE], group) for i in range(0, len(ids), IDS_AT_ONCE)
-        ]
-        by_id = {row[RECORD_ID]: row for part in more for row in part.rows}
-        rows = [row | by_id[row[RECORD_ID]] for row in page.rows if row[RECORD_ID] in by_id]
-        fence, settled = _join_fences([page, *more])
-        return RecordsPage(rows, page.missing, fence, settled, page.through, page.columns)
+    def _add_columns(
+        self, entity: str, page: RecordsPage, groups: Iterable[Sequence[ReadColumn]]
+    ) -> RecordsPage:
+        """Complete a page. Records deleted meanwhile are dropped from it: an event reports them."""
+        for group in groups:
+            if not page.rows:
+                break
+            more = self._read_group(entity, [str(row[RECORD_ID]) for row in page.rows], group)
+            by_id = {row[RECORD_ID]: row for row in more.rows}
+            rows = [row | by_id[row[RECORD_ID]] for row in page.rows if row[RECORD_ID] in by_id]
+            fence, settled = _join_fences([page, more])
+            page = replace(page, rows=rows, fence=fence, settled=settled)
+        return _settle_persons(entity, page)
 
     def _query(self, soql: str) -> tuple[int | None, Any]:
         head, answer = self._web.get_json(f"{API}/query?q={quote(soql)}")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from tidewire.clock import Clock, SystemClock
-from tidewire.errors import ObjectUnknown, PlatformError
+from tidewire.errors import PlatformError
 from tidewire.pipeline.apply.dead_letters import open_letters
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.dirty import failed_records
@@ -24,9 +24,10 @@ from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import SILENT_MS, load_report, write_report
 from tidewire.pipeline.lake.tables import Lake, OpenTable, committed_position, load_shared_table, parse_ddl
 from tidewire.pipeline.replicas.replica_counts import ReplicaStatus, count_replica
-from tidewire.pipeline.replicas.view import open_view
+from tidewire.pipeline.replicas.view import try_open_view
 
-STARTING, OK, BEHIND, RETRYING, FAILED, STOPPED = "starting", "ok", "behind", "retrying", "failed", "stopped"
+HEALTH = ("starting", "ok", "behind", "retrying", "failed", "stopped")
+STARTING, OK, BEHIND, RETRYING, FAILED, STOPPED = HEALTH
 BEHIND_MS = 30_000
 UNREADABLE = (PlatformError, DeltaError, pa.ArrowException, OSError)
 """The errors of reading a damaged lake."""
@@ -171,13 +172,9 @@ class StatusReader:
         started_s = self._clock.monotonic_s()
         if row is None or row.number == self._counted_number or started_s < self._count_at_s:
             return
-        found: list[ReplicaStatus] = []
-        for entity in sorted(row.entities):
-            try:
-                found.append(count_replica(open_view(self._lake, entity)))
-            except ObjectUnknown:
-                continue
-        self._replicas, self._counted_number = tuple(found), row.number
+        views = (try_open_view(self._lake, entity) for entity in sorted(row.entities))
+        self._replicas = tuple(count_replica(view) for view in views if view is not None)
+        self._counted_number = row.number
         now_s = self._clock.monotonic_s()
         self._count_at_s = now_s + 10 * (now_s - started_s)
 

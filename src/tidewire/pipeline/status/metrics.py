@@ -8,18 +8,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tidewire.errors import ConfigInvalid
-from tidewire.pipeline.status.lake_status import (
-    BEHIND,
-    FAILED,
-    OK,
-    RETRYING,
-    STARTING,
-    STOPPED,
-    PipelineStatus,
-)
+from tidewire.pipeline.status.lake_status import HEALTH, PipelineStatus
 from tidewire.telemetry import counters, render_labels
 
-_HEALTH = (STARTING, OK, BEHIND, RETRYING, FAILED, STOPPED)
 _TIMEOUT_S = 10.0
 
 
@@ -43,7 +34,7 @@ def render_metrics(status: PipelineStatus, counts: Mapping[str, int]) -> str:
     for name, value in simple.items():
         if value is not None:
             lines += _render(name, [({}, value)])
-    lines += _render("health", [({"state": word}, int(word == status.health)) for word in _HEALTH])
+    lines += _render("health", [({"state": word}, int(word == status.health)) for word in HEALTH])
     lines += _render(
         "dead_letters", [({"reason": word}, n) for word, n in sorted(status.dead_letters.items())]
     )

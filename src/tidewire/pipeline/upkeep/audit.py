@@ -21,23 +21,21 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewire.errors import ObjectUnknown, StoreClosed
+from tidewire.errors import StoreClosed
 from tidewire.pipeline.lake import manifest
-from tidewire.pipeline.lake.columns import (
-    DELETED,
-    OWN_COLUMNS,
-    RECORD_ID,
-    Kind,
-    bucket_of,
-    kinds_of,
-    replica_schema,
-)
+from tidewire.pipeline.lake.columns import DELETED, OWN_COLUMNS, RECORD_ID, bucket_of, replica_schema
 from tidewire.pipeline.lake.control import OPEN, Dirty
 from tidewire.pipeline.lake.dirty import append_dirty
 from tidewire.pipeline.lake.files import read_file
-from tidewire.pipeline.lake.tables import READS, arrow_schema
+from tidewire.pipeline.lake.tables import READS
 from tidewire.pipeline.replicas.fold import fold_records
-from tidewire.pipeline.replicas.view import ReplicaView, is_object_wide, open_view, read_changes, without_base
+from tidewire.pipeline.replicas.view import (
+    ReplicaView,
+    is_object_wide,
+    read_changes,
+    try_open_view,
+    without_base,
+)
 from tidewire.pipeline.upkeep.fenced_reads import (
     FencedPage,
     FencedReader,
@@ -51,6 +49,7 @@ from tidewire.telemetry import counters
 if TYPE_CHECKING:
     from tidewire.clock import Clock
     from tidewire.pipeline.lake.tables import Lake
+    from tidewire.pipeline.source.records_reader import EntityDescription
 
 _log = logging.getLogger(__name__)
 
@@ -108,45 +107,35 @@ def audit(
     *,
     heal: bool = True,
     wait_s: float = WAIT_S,
-    stop: threading.Event | None = None,
 ) -> AuditReport:
     """Compare one object with the server, and correct it with `heal`, for which the lease must be held.
 
     Blocks, and waits up to `wait_s` for apply to reach each page. Raises ObjectUnknown, StoreClosed if apply
     does not reach it, WriteConflict.
     """
-    return _Audit(lake, epoch, reader, clock, entity, heal, wait_s, stop or threading.Event()).run()
+    fenced = FencedReader(lake, reader)
+    report = AuditReport(entity, manifest.NO_POSITION)
+    return _Audit(lake, epoch, fenced, clock, entity, heal, wait_s, fenced.describe(entity), report).run()
 
 
+@dataclass(slots=True)
 class _Audit:
-    def __init__(
-        self,
-        lake: Lake,
-        epoch: int,
-        reader: Records,
-        clock: Clock,
-        entity: str,
-        heal: bool,
-        wait_s: float,
-        stop: threading.Event,
-    ) -> None:
-        self._lake = lake
-        self._epoch = epoch
-        self._reader = FencedReader(lake, reader)
-        self._clock = clock
-        self._entity = entity
-        self._heal = heal
-        self._wait_s = wait_s
-        self._stop = stop
-        self._description = self._reader.describe(entity)
-        self._server: dict[int, Tally] = {}
-        self._ours: dict[int, Tally] = {}
-        self._report = AuditReport(entity, manifest.NO_POSITION)
+    _lake: Lake
+    _epoch: int
+    _reader: FencedReader
+    _clock: Clock
+    _entity: str
+    _heal: bool
+    _wait_s: float
+    _description: EntityDescription
+    _report: AuditReport
+    _server: dict[int, Tally] = field(default_factory=dict)
+    _ours: dict[int, Tally] = field(default_factory=dict)
 
     def run(self) -> AuditReport:
         lo, is_whole = "", False
         while not is_whole:
-            before = _try_view(self._lake, self._entity)
+            before = try_open_view(self._lake, self._entity)
             pages: list[tuple[str, FencedPage]] = []
             while len(pages) < PAGES_AT_ONCE and not is_whole:
                 page = self._reader.read_range(self._entity, lo, "", ROWS_PER_PAGE)
@@ -168,7 +157,7 @@ class _Audit:
     def _compare(self, before: ReplicaView | None, pages: Sequence[tuple[str, FencedPage]]) -> None:
         view = self._wait_for(max(page.settled for _, page in pages))
         lo, hi = pages[0][0], pages[-1][1].through
-        base, changes = None, READS.empty_table()
+        base, changes = replica_schema({}).empty_table(), READS.empty_table()
         kinds, retyped = self._description.kinds, None
         if view is not None:
             # With the base from before the pages were read: maintenance may have passed their fences since.
@@ -179,7 +168,7 @@ class _Audit:
             kinds, retyped = view.kinds, view.retyped
         changes = _changes_within(changes, lo, hi)
         for page_lo, page in pages:
-            own = _within(base, page_lo, page.through) if base is not None else None
+            own = _within(base, page_lo, page.through)
             within = _changes_within(changes, page_lo, page.through)
             rows = fold_records(own, within, kinds, page.fence, retyped).rows
             moving = pc.and_(
@@ -195,17 +184,20 @@ class _Audit:
         while True:
             row = manifest.newest(self._lake)
             if row is not None and row.position >= position:
-                return _try_view(self._lake, self._entity)
-            if self._clock.monotonic_s() >= deadline_s or self._stop.wait(POLL_S):
+                return try_open_view(self._lake, self._entity)
+            if self._clock.monotonic_s() >= deadline_s:
                 applied = row.position if row is not None else "nothing"
                 raise StoreClosed(
                     f"the records were read at position {position}, and apply has only reached "
                     f"{applied}: let the pipeline run, then audit again"
                 )
+            threading.Event().wait(POLL_S)
 
     def _compare_page(self, page: FencedPage, rows: pa.Table, unsettled: set[str]) -> None:
         names = [name for name in page.columns if name in self._description.kinds and name not in _OWN]
-        read = _fold_page(page, self._description.schema_id, self._description.kinds)
+        described = self._description
+        reads = render_reads([page], described.schema_id, 0)
+        read = fold_records(None, reads, described.kinds, page.settled).rows
         theirs, ours = _digest(read, names, unsettled), _digest(rows, names, unsettled)
         for side, digests in ((self._server, theirs), (self._ours, ours)):
             for record_id, digest in digests.items():
@@ -240,23 +232,9 @@ class _Audit:
         return 0
 
 
-def _fold_page(page: FencedPage, schema_id: str, kinds: Mapping[str, Kind]) -> pa.Table:
-    """Fold a page alone to rows of the replica."""
-    return fold_records(None, render_reads([page], schema_id, 0), kinds, page.settled).rows
-
-
-def _try_view(lake: Lake, entity: str) -> ReplicaView | None:
-    try:
-        return open_view(lake, entity)
-    except ObjectUnknown:
-        return None
-
-
-def _base_within(view: ReplicaView, lo: str, hi: str) -> pa.Table | None:
+def _base_within(view: ReplicaView, lo: str, hi: str) -> pa.Table:
     """Return rows of the base with lo < id <= hi, read file by file: the base may be large."""
-    if view.base is None:
-        return None
-    schema = replica_schema(kinds_of(arrow_schema(view.base)))
+    schema = replica_schema(view.base_kinds)
     parts = [_within(read_file(path, schema), lo, hi) for path in view.base_files()]
     return pa.concat_tables([schema.empty_table(), *parts])
 

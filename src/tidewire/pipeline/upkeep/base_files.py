@@ -17,8 +17,8 @@ from deltalake.transaction import AddAction
 from tidewire.pipeline.lake.columns import BUCKET, RECORD_ID, REPLAY_ID, Kind, bucket_of, replica_schema
 from tidewire.pipeline.lake.files import new_file_name, read_file, render_statistics, write_file
 from tidewire.pipeline.lake.tables import READS
-from tidewire.pipeline.replicas.fold import Lost, fold_records, visible_at
-from tidewire.pipeline.replicas.view import is_object_wide
+from tidewire.pipeline.replicas.fold import Lost, fold_records
+from tidewire.pipeline.replicas.view import is_object_wide, iter_changes
 
 ROW_GROUP = 50_000
 """Rows of a Parquet row group: what a lookup of one id has to decompress."""
@@ -84,13 +84,11 @@ def add_bucket(file: BucketFile, now_ms: int) -> AddAction | None:
 
 
 def _read_changes(task: BucketTask) -> pa.Table:
-    parts = [READS.empty_table()]
-    for path, first in task.change_files:
-        rows = read_file(path, READS)
-        rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
-        rows = rows.filter(visible_at(rows, task.through))
-        parts.append(rows.filter(pc.or_(_in_bucket(rows["record_id"], task), is_object_wide(rows))))
-    return pa.concat_tables(parts)
+    parts = [
+        rows.filter(pc.or_(_in_bucket(rows["record_id"], task), is_object_wide(rows)))
+        for rows in iter_changes(task.change_files, READS, task.through)
+    ]
+    return pa.concat_tables([READS.empty_table(), *parts])
 
 
 def _in_bucket(ids: pa.ChunkedArray, task: BucketTask) -> pa.ChunkedArray:

@@ -41,6 +41,7 @@ from tidewire.pipeline.lake.tables import (
     OpenTable,
     arrow_schema,
     commit_files,
+    open_table,
     try_open_table,
 )
 from tidewire.telemetry import counters
@@ -128,8 +129,7 @@ class Compactor:
             for group in self._group(files, present, self._rules.joined_bytes // scale):
                 self._join(table, group)
                 joined += len(group)
-                fresh = try_open_table(self._lake, name)
-                table = fresh if fresh is not None else table
+                table = open_table(self._lake, name)
         if not joined:
             return None
         table.delta.create_checkpoint()

@@ -135,8 +135,7 @@ def _find_first_event(bus: Bus) -> int:
 
 
 def _resync(lake: Lake, epoch: int, reader: Records, clock: Clock) -> None:
-    row = manifest.newest(lake)
-    entities = sorted({*reader.entities(), *(row.entities if row is not None else ())})
+    entities = sorted({*reader.entities(), *manifest.entities(lake)})
     if entities:
         # Requested at the current end of the log: every read from here on is after the hole.
         position = read_position(reader, entities[0])

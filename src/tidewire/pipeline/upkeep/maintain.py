@@ -23,26 +23,30 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidewire.errors import ObjectUnknown
 from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
-from tidewire.pipeline.lake.columns import BUCKET, bucket_of, kinds_of, replica_schema
+from tidewire.pipeline.lake.columns import BUCKET, bucket_of, replica_schema
 from tidewire.pipeline.lake.control import DIRTY_TABLE, OPEN, Dirty, render_control
-from tidewire.pipeline.lake.files import count_rows, list_actions, read_file
+from tidewire.pipeline.lake.files import count_rows, list_actions
 from tidewire.pipeline.lake.tables import (
     READS,
     Lake,
     OpenTable,
     append_counted,
     append_files,
-    arrow_schema,
     commit_properties,
     open_table,
     reporting_conflict,
     try_open_table,
 )
-from tidewire.pipeline.replicas.fold import visible_at
-from tidewire.pipeline.replicas.view import BUCKETS, ReplicaView, fold_limit, is_object_wide, open_view
+from tidewire.pipeline.replicas.view import (
+    BUCKETS,
+    ReplicaView,
+    fold_limit,
+    is_object_wide,
+    iter_changes,
+    try_open_view,
+)
 from tidewire.pipeline.upkeep.base_files import BucketFile, BucketTask, add_bucket, write_bucket
 from tidewire.telemetry import counters
 
@@ -134,9 +138,8 @@ class Maintainer:
 
     def pending(self) -> list[Pending]:
         """Return what each object's base lacks by file statistics: some of the rows may already be in it."""
-        row = manifest.newest(self._lake)
         found: list[Pending] = []
-        for entity, state in row.entities.items() if row is not None else ():
+        for entity, state in manifest.entities(self._lake).items():
             rows, since_ms = 0, 1 << 62
             for group in ("history", "reads"):
                 table = try_open_table(self._lake, f"{group}/{entity}")
@@ -149,9 +152,8 @@ class Maintainer:
 
     def fold(self, entity: str) -> FoldReport | None:
         """Fold one object up to the manifest's position; None if it is there already. Raises WriteConflict."""
-        try:
-            view = open_view(self._lake, entity)
-        except ObjectUnknown:
+        view = try_open_view(self._lake, entity)
+        if view is None:
             return None
         # A base must not end inside a read, with events of the read on both sides of its end.
         through = fold_limit(self._lake, entity, view.position)
@@ -178,7 +180,7 @@ class Maintainer:
         return is_much or now_ms - pending.since_ms >= rules.longest_s * 1000
 
     def _plan(self, view: ReplicaView, newest: OpenTable | None) -> _Plan:
-        present = kinds_of(arrow_schema(view.base)) if view.base is not None else {}
+        present = view.base_kinds
         touched, has_object_wide, pending = _read_touched(view)
         wanted = max(1, (count_rows(view.base) + pending) // self._rules.rows_per_bucket)
         buckets = _count_buckets(view.base)
@@ -295,10 +297,7 @@ def _read_touched(view: ReplicaView) -> tuple[set[str], bool, int]:
     columns = pa.schema([READS.field(name) for name in ("record_id", "replay_id", "settled")])
     touched: set[str] = set()
     has_object_wide, count = False, 0
-    for path, first in view.change_files():
-        rows = read_file(path, columns)
-        rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
-        rows = rows.filter(visible_at(rows, view.position))
+    for rows in iter_changes(view.change_files(), columns, view.position):
         count += rows.num_rows
         has_object_wide = has_object_wide or bool(pc.any(is_object_wide(rows)).as_py())
         touched.update(pc.unique(rows["record_id"]).to_pylist())

@@ -37,6 +37,7 @@ from tidewire.pipeline.lake.control import DIRTY_TABLE
 from tidewire.pipeline.lake.files import new_file_name, render_statistics, write_file
 from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.tables import BRONZE, Lake, OpenTable, append_files, try_open_table
+from tidewire.pipeline.source.headers import MISFITS
 from tidewire.telemetry import counters
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ _log = logging.getLogger(__name__)
 
 WRITER = "purge"
 _HEADER = "ChangeEventHeader"
-_MISFITS = (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError, MemoryError)
 
 Filter = Callable[[pa.Table], pa.Table]
 """Returns the rows of a file that may stay; the same table if that is all of them."""
@@ -175,7 +175,7 @@ def _try_without(payload: bytes, schema_json: str, record_id: str) -> bytes | No
         event[_HEADER]["recordIds"] = [each for each in event[_HEADER]["recordIds"] if each != record_id]
         written = io.BytesIO()
         fastavro.schemaless_writer(written, schema, event)
-    except _MISFITS:
+    except MISFITS:
         return None
     return written.getvalue()
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewire.errors import ObjectUnknown, PlatformError, WriteConflict
+from tidewire.errors import PlatformError, WriteConflict
 from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.columns import DELETED, RECORD_ID, REPLAY_ID
@@ -38,7 +38,7 @@ from tidewire.pipeline.lake.control import (
 from tidewire.pipeline.lake.files import iter_rows, read_file
 from tidewire.pipeline.lake.tables import READS, RESYNC, Lake, append_counted, try_open_table
 from tidewire.pipeline.replicas.fold import DELETES
-from tidewire.pipeline.replicas.view import ReplicaView, is_object_wide, open_view
+from tidewire.pipeline.replicas.view import ReplicaView, is_object_wide, try_open_view
 from tidewire.pipeline.upkeep.backoff import MAX_ATTEMPTS, Backoff, is_lasting
 from tidewire.pipeline.upkeep.chunks import Chunk, Gap, find_gap, find_unreturned
 from tidewire.pipeline.upkeep.fenced_reads import FencedPage, FencedReader, Records, commit_reads
@@ -257,9 +257,8 @@ class Resyncer:
 
 def _living_records(lake: Lake, entity: str) -> Iterator[tuple[str, int]]:
     """Return the records that are live in the lake, with the newest known position of each."""
-    try:
-        view = open_view(lake, entity)
-    except ObjectUnknown:
+    view = try_open_view(lake, entity)
+    if view is None:
         return
     rows = pa.concat_tables([_LAST_SEEN.empty_table(), *_iter_seen(view)])
     rows = rows.sort_by([("record_id", "ascending"), ("place", "ascending"), ("order", "ascending")])
