@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -114,8 +115,10 @@ def open_session(
     if spark is not None:
         yield spark
         return
-    start = _SessionStart(master, settings)
-    session = start.wait(stop)
+    starting = _start_on_thread(master, settings)
+    while not starting.done() and not (stop.is_set() and starting.cancel()):
+        wait([starting], _POLL_S)
+    session = None if starting.cancelled() else starting.result()
     try:
         yield session
     finally:
@@ -123,38 +126,23 @@ def open_session(
             session.stop()
 
 
-class _SessionStart:
-    """A session that is being started on a thread."""
+def _start_on_thread(master: str, settings: Mapping[str, str]) -> Future[SparkSession]:
+    """Start a session on a thread, which stops it again if the future was cancelled meanwhile."""
+    started: Future[SparkSession] = Future()
 
-    def __init__(self, master: str, settings: Mapping[str, str]) -> None:
-        self._master = master
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._is_ready = threading.Event()
-        self._is_unwanted = False
-        self._session: SparkSession | None = None
-        self._failure: Exception | None = None
-        threading.Thread(target=self._run, name="pipeline-session", daemon=True).start()
-
-    def wait(self, stop: threading.Event) -> SparkSession | None:
-        """Return the session; None if `stop` is set first. Raises the error of the start."""
-        while not self._is_ready.wait(_POLL_S):
-            with self._lock:
-                if stop.is_set() and not self._is_ready.is_set():
-                    self._is_unwanted = True
-                    return None
-        if self._failure is not None:
-            raise self._failure
-        return self._session
-
-    def _run(self) -> None:
-        session: SparkSession | None = None
+    def run() -> None:
         try:
-            session = start_session(self._master, self._settings)
+            session = start_session(master, settings)
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
-            self._failure = error
-        with self._lock:
-            self._session = session
-            self._is_ready.set()
-        if self._is_unwanted and session is not None:
+            if started.set_running_or_notify_cancel():
+                started.set_exception(error)
+            return
+        # From here on the future can no longer be cancelled.
+        if started.set_running_or_notify_cancel():
+            started.set_result(session)
+        else:
             session.stop()
+
+    # Not an executor's: the process must not wait at its end for a start that nobody wants.
+    threading.Thread(target=run, name="pipeline-session", daemon=True).start()
+    return started

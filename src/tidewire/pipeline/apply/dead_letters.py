@@ -51,19 +51,8 @@ if TYPE_CHECKING:
 DEAD_LETTER_TABLE = "dead_letter"
 APPLIED, FAILED = "applied", "failed"
 WRITER = "retry"
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """One event about one record that is not applied. `record_id` is empty if unknown."""
-
-    replay_id: int
-    entity: str
-    record_id: str
-    change_type: str
-    schema_id: str
-    reason: str
-    detail: str
+_KEPT = ("replay_id", "entity", "record_id", "change_type", "schema_id", "reason", "detail")
+"""What a dead letter keeps of a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +64,20 @@ class RetryReport:
     failed: int
 
 
-def render_letter(letter: Note | DeadLetter) -> dict[str, object]:
+def render_letter(letter: Note) -> dict[str, object]:
     """Return a dead letter as a row of its table."""
-    return {name: getattr(letter, name) for name in DeadLetter.__dataclass_fields__}
+    return {name: getattr(letter, name) for name in _KEPT}
 
 
-def open_letters(lake: Lake) -> list[DeadLetter]:
-    """Return the dead letters that no retry has applied, in log order."""
+def open_letters(lake: Lake) -> list[Note]:
+    """Return the dead letters that no retry has applied, in log order. A record id is empty if unknown."""
     table = try_open_table(lake, DEAD_LETTER_TABLE)
     if table is None:
         return []
     rows = read_rows(table).to_pylist()
     applied = {(row["replay_id"], row["record_id"]) for row in rows if row["outcome"] == APPLIED}
     letters = {
-        (row["replay_id"], row["record_id"]): DeadLetter(
-            *(row[name] for name in DeadLetter.__dataclass_fields__)
-        )
+        (row["replay_id"], row["record_id"]): Note(**{name: row[name] for name in _KEPT})
         for row in rows
         if row["outcome"] is None and (row["replay_id"], row["record_id"]) not in applied
     }

@@ -155,10 +155,8 @@ class ChangeSchema:
         return found
 
 
-@lru_cache(maxsize=256)
-def _compile(schema_json: str) -> ChangeSchema:
-    """Return a schema ready for use. Cached across batches, since a worker process outlives its tasks."""
-    return ChangeSchema(schema_json)
+_compile = lru_cache(maxsize=256)(ChangeSchema)
+"""Returns a schema ready for use. Cached across batches, since a worker process outlives its tasks."""
 
 
 class Rows:

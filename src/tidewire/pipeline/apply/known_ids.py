@@ -33,9 +33,7 @@ class LiveIds:
         self._removed: set[str] = set()
 
     def __contains__(self, record_id: str) -> bool:
-        if record_id in self._added:
-            return True
-        return record_id not in self._removed and bool(self._find([record_id])[0])
+        return not self.unknown([record_id])
 
     def unknown(self, ids: list[str]) -> list[str]:
         """Return the ids that are not live."""

@@ -89,6 +89,7 @@ class PlainReader:
         return payload[begin:p], self._schema.bits(header)
 
 
+@lru_cache(maxsize=256)
 def try_reader(schema: ChangeSchema) -> PlainReader | None:
     """Return a reader for a schema with the usual header and nullable fields; None for any other."""
     raw = json.loads(schema.event.json)
@@ -234,7 +235,7 @@ class PlainEvents:
         if schema_id not in self._readers:
             try:
                 schema = self._decoder.try_schema(schema_id)
-                self._readers[schema_id] = None if schema is None else _kept_reader(schema)
+                self._readers[schema_id] = None if schema is None else try_reader(schema)
             except PlatformError:
                 self._readers[schema_id] = None
         return self._readers[schema_id]
@@ -279,11 +280,6 @@ class PlainEvents:
             for entity, table in found:
                 self._decoder.add_rows(entity, schema_id, table)
         return left
-
-
-@lru_cache(maxsize=256)
-def _kept_reader(schema: ChangeSchema) -> PlainReader | None:
-    return try_reader(schema)
 
 
 def _find_starts(events: pa.RecordBatch, symbols: tuple[str, ...]) -> tuple[list[int], _Flags]:

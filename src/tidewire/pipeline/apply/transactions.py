@@ -38,17 +38,18 @@ def closed_through(
     """
     if not events:
         return known
+    limit = len(events) if max_rows is None else max_rows
     best: int | None = None
     reach = 0
     for i, (event, end) in enumerate(zip(events, _transaction_ends(events, known, is_quiet), strict=True)):
         if 0 < reach < event.replay_id:
-            if best is not None and _is_over(i, max_rows):
+            if best is not None and i > limit:
                 return best
             best = reach
         if end is None:
             return best
         reach = max(reach, end)
-    return best if best is not None and _is_over(len(events), max_rows) else known
+    return best if best is not None and len(events) > limit else known
 
 
 def closed_through_lasts(
@@ -71,10 +72,6 @@ def closed_through_lasts(
     if place == len(cuts) - 1 and is_all_closed and len(positions) <= max_rows:
         return known
     return int(reach[cuts[place]])
-
-
-def _is_over(rows: int, max_rows: int | None) -> bool:
-    return max_rows is not None and rows > max_rows
 
 
 def _transaction_ends(events: Sequence[PlannedEvent], known: int, is_quiet: bool) -> list[int | None]:

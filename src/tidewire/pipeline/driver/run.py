@@ -9,7 +9,6 @@ pipeline.
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -253,15 +252,14 @@ class _Run:
     ) -> None:
         config = self._config
 
-        def recover() -> None:
-            self._recover(bus)
-
         def start(gate: Gate) -> StreamingQuery:
             check_origin(config.lake, bus)
             return start_archive(session, config, gate.guard(archive))
 
         queries = [
-            SupervisedQuery(config.lake, ARCHIVE, start, self._clock, self._is_retryable, recover),
+            SupervisedQuery(
+                config.lake, ARCHIVE, start, self._clock, self._is_retryable, lambda: self._recover(bus)
+            ),
             SupervisedQuery(
                 config.lake,
                 APPLY,
@@ -311,8 +309,6 @@ class _Run:
             recovery = gap_recovery.recover_expired(
                 config.lake, self._epoch, reader, bus, self._clock, config.heal_from
             )
-        # The stream's own position has expired; bronze holds the one to continue from.
-        shutil.rmtree(config.lake.checkpoint(ARCHIVE), ignore_errors=True)
         _log.warning("pipeline.healed", extra={"action": recovery.action, "position": recovery.position})
 
 

@@ -105,21 +105,18 @@ def component_column(field: str, component: str) -> str:
 
 def parse_columns(schema_json: str) -> dict[str, tuple[str, ...]]:
     """Return the replica columns of each field of a change event schema, without the header."""
-    fields: dict[str, tuple[str, ...]] = {}
-    for field, names, _ in _iter_fields(json.loads(schema_json)):
-        fields[field] = tuple(names)
-    return fields
+    return {field: tuple(columns) for field, columns in _iter_fields(json.loads(schema_json))}
 
 
 def parse_kinds(schema_json: str) -> dict[str, Kind]:
     """Return the type of each replica column of a change event schema, in field order."""
     kinds: dict[str, Kind] = {}
-    for _, _, columns in _iter_fields(json.loads(schema_json)):
+    for _, columns in _iter_fields(json.loads(schema_json)):
         kinds.update(columns)
     return kinds
 
 
-def _iter_fields(schema: Mapping[str, Any]) -> Iterable[tuple[str, list[str], dict[str, Kind]]]:
+def _iter_fields(schema: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Kind]]]:
     named: dict[str, Mapping[str, Any]] = {}
     for field in schema["fields"]:
         if field["name"] == "ChangeEventHeader":
@@ -135,7 +132,7 @@ def _iter_fields(schema: Mapping[str, Any]) -> Iterable[tuple[str, list[str], di
                     for inner in _branches(part["type"], named):
                         if isinstance(inner, str):
                             columns[component_column(name, part["name"])] = _AVRO_KINDS[inner]
-        yield name, list(columns), columns
+        yield name, columns
 
 
 def _branches(avro_type: Any, named: dict[str, Mapping[str, Any]]) -> list[str | Mapping[str, Any]]:
@@ -255,13 +252,7 @@ def try_convert(value: Native, kind: Kind) -> Native:
         case Kind.TEXT:
             return _to_text(value)
         case Kind.TRUTH:
-            return (
-                _TRUTH.get(value.lower())
-                if isinstance(value, str)
-                else value
-                if isinstance(value, bool)
-                else None
-            )
+            return _TRUTH.get(str(value).lower())  # numbers and None have no entry
         case Kind.DOUBLE:
             number = _to_number(value)
             return float(number) if number is not None else None
@@ -306,12 +297,9 @@ def render_column(values: Sequence[Native], kind: Kind) -> pa.Array:
 
 def parse_column(column: pa.ChunkedArray, kind: Kind) -> list[Native]:
     """Return a typed column as native values."""
-    match kind:
-        case Kind.TIMESTAMP:
-            column = column.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-        case Kind.DATE:
-            column = pc.multiply(column.cast(pa.int32()).cast(pa.int64()), _DAY_MS)
-        case _:
-            pass
+    if kind is Kind.TIMESTAMP:
+        column = column.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    elif kind is Kind.DATE:
+        column = pc.multiply(column.cast(pa.int32()).cast(pa.int64()), _DAY_MS)
     values: list[Native] = column.to_pylist()
     return values

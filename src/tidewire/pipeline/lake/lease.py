@@ -67,17 +67,14 @@ def check_lease(lake_path: str, epoch: int) -> None:
         return
     held = _held.get((lake_path, epoch))
     if text.isdigit() and int(text) > epoch:
-        raise WriteConflict(
-            f"a newer driver, of epoch {int(text)}, has taken over {lake_path}; this one, of epoch {epoch}, no longer "
-            "holds the lease and writes nothing",
-            lake=lake_path,
-        )
-    if held is not None and not os.path.samestat(held, found):
-        raise WriteConflict(
-            f"another driver has taken over {lake_path} with its own lease; this one, of epoch {epoch}, no longer "
-            "holds the lease and writes nothing",
-            lake=lake_path,
-        )
+        reason = f"a newer driver, of epoch {int(text)}, has taken over {lake_path}"
+    elif held is not None and not os.path.samestat(held, found):
+        reason = f"another driver has taken over {lake_path} with its own lease"
+    else:
+        return
+    raise WriteConflict(
+        f"{reason}; this one, of epoch {epoch}, no longer holds the lease and writes nothing", lake=lake_path
+    )
 
 
 def is_held(lake_path: str) -> bool:

@@ -276,9 +276,7 @@ def _next_ahead(before: tuple[str, ...], new: str | None, used: Sequence[str]) -
     return tuple(schema_id for schema_id in found if schema_id not in used)
 
 
-@lru_cache(maxsize=512)
-def _kinds_by(schema_json: str) -> dict[str, Kind]:
-    return parse_kinds(schema_json)
+_kinds_by = lru_cache(maxsize=512)(parse_kinds)
 
 
 def kinds_from(schemas: Sequence[str], texts: Mapping[str, str]) -> dict[str, Kind]:

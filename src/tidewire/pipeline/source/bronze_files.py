@@ -46,6 +46,9 @@ _ANY_CHANGE = json.dumps(
 )
 
 
+_header_reader = lru_cache(maxsize=1024)(HeaderReader)
+
+
 @dataclass(frozen=True, slots=True)
 class BronzeTask:
     """What a task needs: the directory, the position that bronze already holds, and access to schemas."""
@@ -128,11 +131,6 @@ class HeaderCache:
         if not entity or not ids or not is_api_name(entity):
             return None
         return found if all(each.endswith("*") or try_normalise_id(each) == each for each in ids) else None
-
-
-@lru_cache(maxsize=1024)
-def _header_reader(schema_json: str) -> HeaderReader:
-    return HeaderReader(schema_json)
 
 
 def render_bronze(events: pa.RecordBatch, floor: int, headers: HeaderCache) -> pa.RecordBatch:

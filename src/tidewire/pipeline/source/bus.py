@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from operator import attrgetter
@@ -67,17 +67,8 @@ class BusSettings:
     export: str = ""
 
 
-_TEXT_OPTIONS = (
-    "org_id",
-    "token",
-    "username",
-    "password",
-    "login_url",
-    "client_id",
-    "client_secret",
-    "tls_ca",
-    "export",
-)
+_TEXT_OPTIONS = tuple(each.name for each in fields(BusSettings) if each.default == "")
+"""Settings that are texts and may be left out."""
 _SPARKS_OWN = frozenset(
     (
         "path",

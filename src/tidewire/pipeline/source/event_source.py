@@ -59,7 +59,7 @@ from tidewire.pipeline.source.bus import (
 from tidewire.pipeline.source.change_origin_filter import OriginFilter, parse_origins
 from tidewire.pipeline.source.log_export import LogExport
 from tidewire.pipeline.source.log_origin import check_archive
-from tidewire.pipeline.source.offsets import parse_offset, render_offset
+from tidewire.pipeline.source.offsets import Offset, parse_offset, render_offset
 from tidewire.pipeline.source.plans import (
     ArchivePartition,
     ExportPartition,
@@ -262,7 +262,6 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._read_settings = read_settings
         # in the driver only
         self._planner: SourcePlanner | None = None
-        self._bus: Bus | None = None
         self._is_checked = False
 
     def initialOffset(self) -> dict[str, Any]:
@@ -281,10 +280,8 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch. Called often; waits only for a bounded query's next rows."""
-        planner, offset = self._planning(), parse_offset(start)
-        if not self._is_checked:
-            planner.check(offset)
-            self._is_checked = True
+        offset = parse_offset(start)
+        planner = self._planning_from(offset)
         max_rows = None if isinstance(limit, ReadAllAvailable) else self._max_rows(limit)
         end = planner.cut(offset.position, max_rows)
         # Spark compares offsets as text: an unmoved one must be returned unchanged, byte for byte.
@@ -304,11 +301,7 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         span = Span(begin.position, parse_offset(end).position)
         if span.through <= span.after:
             return []
-        planner = self._planning()
-        if not self._is_checked:
-            planner.check(begin)
-            self._is_checked = True
-        parts = planner.divide(span, self._read_settings.rows_per_partition)
+        parts = self._planning_from(begin).divide(span, self._read_settings.rows_per_partition)
         if not self._read_settings.bronze:
             return parts
         bronze = load_shared_table(
@@ -337,10 +330,17 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _max_rows(self, limit: ReadLimit) -> int:
         return limit.max_rows if isinstance(limit, ReadMaxRows) else self._read_settings.max_rows
 
+    def _planning_from(self, offset: Offset) -> SourcePlanner:
+        """Return the planner; before its first plan it checks that the offset is of this log."""
+        planner = self._planning()
+        if not self._is_checked:
+            planner.check(offset)
+            self._is_checked = True
+        return planner
+
     def _planning(self) -> SourcePlanner:
         if self._planner is None:
-            self._bus = Bus(self._bus_settings, SystemClock())
-            self._planner = _open_planner(self._bus, self._read_settings)
+            self._planner = _open_planner(Bus(self._bus_settings, SystemClock()), self._read_settings)
         return self._planner
 
 

@@ -290,7 +290,7 @@ def _parser_of(word: str, kind: Kind) -> Callable[[Any], Native]:
         return _parse_time
     match kind:
         case Kind.TIMESTAMP:
-            return _parse_datetime
+            return parse_datetime
         case Kind.DATE:
             return _parse_date
         case Kind.DOUBLE:
@@ -306,9 +306,9 @@ def _as_is(value: Any) -> Native:
     return native
 
 
-def _parse_datetime(text: str) -> int:
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return round(moment.timestamp() * 1000)
+def parse_datetime(text: str) -> int:
+    """Return a time of the REST API in milliseconds. Raises ValueError."""
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _parse_date(text: str) -> int:

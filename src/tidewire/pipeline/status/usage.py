@@ -9,13 +9,13 @@ row.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.files import read_rows
 from tidewire.pipeline.lake.tables import Lake, append_counted, try_open_table
+from tidewire.pipeline.source.records_reader import parse_datetime
 
 if TYPE_CHECKING:
     from tidewire.clock import Clock
@@ -99,17 +99,13 @@ def _parse_days(answer: Any) -> Values:
     days: Values = {}
     for record in answer.get("records", ()) if isinstance(answer, dict) else ():
         try:
-            start_ms, end_ms = _parse_time(record["StartDate"]), _parse_time(record["EndDate"])
+            start_ms, end_ms = parse_datetime(record["StartDate"]), parse_datetime(record["EndDate"])
             name, value = str(record["Name"]), int(record["Value"])
         except (KeyError, TypeError, ValueError):
             continue
         if start_ms % _DAY_MS == 0 and end_ms - start_ms == _DAY_MS:
             days[start_ms, name] = value
     return days
-
-
-def _parse_time(text: str) -> int:
-    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
 
 
 def _sum_days(hours: Values, now_ms: int) -> Values:
