@@ -233,11 +233,8 @@ def history(lake_path: str, entity: str, record_id: str, as_json: bool) -> None:
         for row in rows
         if row["record_id"] == wanted
     ]
-    if as_json:
-        show(changes, as_json=True, text="")
-        return
     columns = ["replay_id", "valid_from", "change_type", "user_id", "changed", "after_json"]
-    show_table(changes, columns, as_json=False)
+    show_table(changes, columns, as_json=as_json)
 
 
 def _lines(values: dict[str, Any]) -> str:

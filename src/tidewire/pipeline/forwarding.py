@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 FOLDER = "forward"
 KAFKA = "kafka"
 _NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
-_PLACES = ("{number}", "{entity}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,10 @@ class Sink:
 
     def options_for(self, number: int, entity: str) -> dict[str, str]:
         """Return the options of one write."""
-        values = {"{number}": str(number), "{entity}": entity}
-        filled = dict(self.options)
-        for place in _PLACES:
-            filled = {name: text.replace(place, values[place]) for name, text in filled.items()}
-        return filled
+        return {
+            name: text.replace("{number}", str(number)).replace("{entity}", entity)
+            for name, text in self.options.items()
+        }
 
     @property
     def is_by_entity(self) -> bool:

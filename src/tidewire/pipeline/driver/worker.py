@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tidewire.clock import Clock
 
 _log = logging.getLogger(__name__)
-RECORDS_AT_ONCE = 2_000
-PAGES_AT_ONCE = 5
 _IDLE_S = 0.5
 _LONGEST_S = 60.0
 
@@ -97,13 +95,13 @@ class Worker:
 
     def reconcile(self) -> bool:
         """Read dirty records again."""
-        return self._reconciler is not None and self._reconciler.once(RECORDS_AT_ONCE) > 0
+        return self._reconciler is not None and self._reconciler.once() > 0
 
     def resync(self, show: Callable[[str, int, int | None], None] | None = None) -> bool:
         """Continue open resyncs; `show` is called with the progress of each."""
         if self._resyncer is None:
             return False
-        found = self._resyncer.advance(PAGES_AT_ONCE)
+        found = self._resyncer.advance()
         for each in found:
             if show is not None and each.state == "reading":
                 show(f"records of {each.entity}", each.rows, each.expected)

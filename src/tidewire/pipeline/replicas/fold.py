@@ -207,9 +207,9 @@ class Folder:
         state.replay_id = step.replay_id
         state.commit_ms = step.commit_ms
 
-    def _lose(self, state: RecordState, step: Step, reason: str, detail: str) -> None:
+    def _lose(self, state: RecordState, step: Step, reason: str, detail: str, column: str = "") -> None:
         state.is_stale = True
-        state.lost[reason] = Lost(state.record_id, step.replay_id, reason, detail)
+        state.lost[column or reason] = Lost(state.record_id, step.replay_id, reason, detail)
 
     def _set_all(self, state: RecordState, step: Step, values: Mapping[str, Any]) -> None:
         kinds = self._kinds
@@ -274,13 +274,8 @@ class Folder:
         if new is not None:
             state.values[name] = new
             return
-        state.is_stale = True
-        state.lost[name] = Lost(
-            state.record_id,
-            step.replay_id,
-            "difference",
-            f"the text difference of {name} does not apply to the replica's text",
-        )
+        detail = f"the text difference of {name} does not apply to the replica's text"
+        self._lose(state, step, "difference", detail, column=name)
 
     def _set_converted(
         self,
@@ -459,9 +454,9 @@ def _load_states(rows: pa.Table, folder: Folder) -> dict[str, RecordState]:
     own = [rows[name].to_pylist() for name in (RECORD_ID, REPLAY_ID, COMMIT_MS, DELETED, STALE)]
     states: dict[str, RecordState] = {}
     for i, (record_id, replay_id, commit_ms, is_deleted, is_stale) in enumerate(zip(*own, strict=True)):
-        state = states[record_id] = RecordState(record_id)
-        state.replay_id, state.commit_ms = replay_id, commit_ms
-        state.exists, state.is_deleted, state.is_stale = True, is_deleted, is_stale
+        state = states[record_id] = RecordState(
+            record_id, replay_id, commit_ms, exists=True, is_deleted=is_deleted, is_stale=is_stale
+        )
         folder.load(state, {name: (kind, values[i]) for name, kind, values in columns})
     return states
 

@@ -156,10 +156,11 @@ def trace_records(
     for record_id, own in by_record.items():
         traced += _trace(folder, record_id, sorted([*own, *object_wide], key=lambda pair: pair[1].order))
     found = rows.take(pa.array([each.place for each in traced], pa.int64()))
+    is_unknown = pa.array([each.is_unknown for each in traced], pa.bool_())
     columns = {
         "record_id": pa.array([each.record_id for each in traced], pa.string()),
         "before_json": pa.array([each.before and each.before.decode() for each in traced], pa.string()),
-        "problem": _mark_unknown(found["problem"], [each.is_unknown for each in traced]),
+        "problem": pc.if_else(is_unknown, UNKNOWN, found["problem"]),
         "after_json": pa.array([each.after and each.after.decode() for each in traced], pa.string()),
         "valid_from": _times([each.from_ms for each in traced]),
         "valid_to": _times([each.to_ms for each in traced]),
@@ -190,10 +191,6 @@ def _trace(folder: Folder, record_id: str, steps: Iterable[tuple[int, Step]]) ->
         is_unknown = is_event and step.problem is None and UNKNOWN in state.lost
         traced.append(_Traced(i, record_id, before, known, from_ms, is_unknown=is_unknown))
     return traced
-
-
-def _mark_unknown(problems: pa.ChunkedArray, flags: list[bool]) -> pa.ChunkedArray:
-    return pc.if_else(pa.array(flags, pa.bool_()), pa.scalar(UNKNOWN, pa.string()), problems)
 
 
 def _render_state(state: RecordState) -> bytes | None:

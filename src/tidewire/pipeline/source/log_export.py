@@ -127,11 +127,7 @@ class LogExport:
             try:
                 reader = pa.ipc.open_stream(body)
                 reached = after
-                while True:
-                    try:
-                        found = reader.read_next_batch_with_custom_metadata()
-                    except StopIteration:
-                        break
+                for found in reader.iter_batches_with_custom_metadata():
                     reached = int(found.custom_metadata[_THROUGH])
                     yield found.batch, reached
             except (pa.ArrowInvalid, EOFError) as error:

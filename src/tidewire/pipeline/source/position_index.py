@@ -76,8 +76,7 @@ class PositionIndex:
             first = bisect_right(self._positions, after)
             if max_rows is None or len(self._positions) - first <= max_rows:
                 return max(after, self._reached)
-            last = self._positions[first + max_rows - 1]
-            return last
+            return self._positions[first + max_rows - 1]
 
     def is_heard(self) -> bool:
         """Return whether the current subscription is known to work. If not, test it in the background."""

@@ -48,18 +48,14 @@ class ServerHttp:
         retry = Retry(self._bus, threading.Event())
         while True:
             try:
-                head, body = self._connected().get(path, self._headers())
-                check(head, body, path)
-                return head, _parse(body, path)
+                return self._get(path)
             except PlatformError as error:
                 retry.failed(error, position)
 
     def try_get_json(self, path: str) -> Any:
         """Return a JSON response; None if the server rejects the request in any way."""
         try:
-            head, body = self._connected().get(path, self._headers())
-            check(head, body, path)
-            return _parse(body, path)
+            return self._get(path)[1]
         except PlatformError:
             return None
 
@@ -75,6 +71,14 @@ class ServerHttp:
         """Close the connection."""
         if self._http is not None:
             self._http.close()
+
+    def _get(self, path: str) -> tuple[HttpHead, Any]:
+        head, body = self._connected().get(path, self._headers())
+        check(head, body, path)
+        try:
+            return head, json.loads(body)
+        except ValueError as error:
+            raise RequestRefused(f"{path.partition('?')[0]}: the answer is not JSON") from error
 
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._bus.session().token}"}
@@ -105,10 +109,3 @@ def check(head: HttpHead, body: bytes, path: str) -> None:
     if head.status >= 500:
         raise ServerUnreachable(f"{resource}: {code}: {message}")
     raise RequestRefused(f"{resource}: {code}: {message}", status=head.status, error_code=code)
-
-
-def _parse(body: bytes, path: str) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError as error:
-        raise RequestRefused(f"{path.partition('?')[0]}: the answer is not JSON") from error

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -109,22 +109,15 @@ class _Plan:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
 class Maintainer:
     """Folds objects of a lake. One per lake and process, which the lease guarantees."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        epoch: int,
-        clock: Clock,
-        rules: FoldRules | None = None,
-        spark: SparkSession | None = None,
-    ) -> None:
-        self._lake = lake
-        self._epoch = epoch
-        self._clock = clock
-        self._rules = rules or FoldRules()
-        self._spark = spark
+    _lake: Lake
+    _epoch: int
+    _clock: Clock
+    _rules: FoldRules = field(default_factory=FoldRules)
+    _spark: SparkSession | None = None
 
     def step(self) -> FoldReport | None:
         """Fold the object that needs it most, if any does. Raises WriteConflict."""
