@@ -36,7 +36,7 @@ run: $(STAMPS)/package $(PAGE) ## Start the demo: a server with activity, the pi
 # Lint and tests side by side, and twice as many workers as cores: many tests wait for processes, clients and timers, so
 # that one worker per core would leave a third of the machine idle.
 test: install ## Everything that can fail: lint and all tests
-	$(MAKE) --no-print-directory --output-sync=target -j 2 lint test-all
+	$(MAKE) --no-print-directory -j 2 lint test-all
 
 test-all: install
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
