@@ -139,6 +139,6 @@ def test_pubsub_client_meets_the_status_that_was_asked_for(local: LocalServer, p
     local.fail_next("RESOURCE_EXHAUSTED")
     local.disconnect()
     refused = wait_for_line(pubsub, lambda line: "RESOURCE_EXHAUSTED" in str(line.get("message")))
-    assert "a fault requested by a test" in refused["message"]
+    assert "a fault injected by a test" in refused["message"]
     account = local.create("Account", Name="After")
     wait_for_line(pubsub, lambda line: line["kind"] == "event" and account in str(line))

@@ -228,7 +228,7 @@ def test_sink_that_spark_does_not_have_is_rejected_with_what_helps(
     for unknown in ("kafka", "nonsense"):
         with pytest.raises(ConfigInvalid, match=r"spark\.jars"):
             forward(spark, growing.lake, Sink("one", unknown, {"topic": "t"}))
-    with pytest.raises(ConfigInvalid, match="no name of a sink"):
+    with pytest.raises(ConfigInvalid, match="is not a valid sink name"):
         forward(spark, growing.lake, Sink("../one", "json"))
     assert not os.path.exists(os.path.join(growing.lake.path, FOLDER, "..one.json"))
 

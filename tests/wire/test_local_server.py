@@ -329,7 +329,7 @@ def test_settings_that_the_kit_cannot_take_are_refused(settings: dict[str, Any])
 
 @pytest.mark.parametrize(
     "flags, reason",
-    [(("--data", "other"), "something else"), (("--data", "new", "--edges", "2"), "no edges")],
+    [(("--data", "other"), "is not empty"), (("--data", "new", "--edges", "2"), "no edges")],
 )
 def test_process_that_could_not_be_reset_is_refused_and_touches_nothing(
     tmp_path: Path, flags: tuple[str, ...], reason: str

@@ -88,7 +88,7 @@ class OpenStreams:
         grants = await self._gate.grants(principal)
         if not (grants.has("ViewSetup") or grants.has("CustomizeApplication")):
             raise AccessDenied(
-                "the status of streams requires the permission View Setup", permission="ViewSetup"
+                "the status of streams needs the permission View Setup", permission="ViewSetup"
             )
         return await self.read_status()
 
