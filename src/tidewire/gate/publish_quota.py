@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from tidewire.errors import PlatformError
+from tidewire.errors import OutcomeUnknown, PlatformError
 
 
 class Charge(NamedTuple):
@@ -43,8 +43,8 @@ class Unlimited:
 class Reservation:
     """The charges of one transaction.
 
-    As a context manager it gives back all of them if the body raises PlatformError, which means a rollback. After any
-    other exception, such as a cancellation, the outcome of the write is unknown and the events stay charged.
+    As a context manager it gives back all of them if the body raises PlatformError, which means a rollback. After
+    OutcomeUnknown or any other exception, such as a cancellation, the events may be published and stay charged.
     """
 
     __slots__ = ("_charges", "_quota", "_surviving")
@@ -60,7 +60,7 @@ class Reservation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(error, PlatformError):
+        if isinstance(error, PlatformError) and not isinstance(error, OutcomeUnknown):
             self.release()
 
     def reserve(self, wanted: int, *, survives_rollback: bool = False) -> int:

@@ -14,7 +14,7 @@ from tests.unit.frontends.rest.data_caller import Caller
 from tests.unit.frontends.soap.caller import sign_in
 from tests.unit.jobs.test_jobs import INSERT, run
 from tidewire.delivery.allocations import Allocations, find_allocation
-from tidewire.errors import LimitExceeded, WriteConflict
+from tidewire.errors import LimitExceeded, OutcomeUnknown, PlatformError, WriteConflict
 from tidewire.gate.gate import Gate
 from tidewire.gate.publish_quota import Charge, Reservation
 from tidewire.gate.shared_transaction import run_in_transaction
@@ -233,3 +233,17 @@ async def test_quota_follows_the_edition(org: TestOrg, edition: str, hourly: int
     quota = Allocations(org.core.records, org.clock, {}, edition)
     hour = org.clock.now_ms() // 3_600_000
     assert quota.reserve(1_000_000) == Charge(hour, hourly or 1_000_000)
+
+
+@pytest.mark.parametrize(
+    "error, remaining", [(WriteConflict("rolled back"), 3), (OutcomeUnknown("no answer"), 1)]
+)
+async def test_quota_is_given_back_only_if_the_write_was_rolled_back(
+    org: TestOrg, error: PlatformError, remaining: int
+) -> None:
+    await limit(org, 3)
+    reservation = Reservation(org.core.allocations)
+    assert reservation.reserve(2) == 2
+    with pytest.raises(type(error)), reservation:
+        raise error
+    assert left(org) == remaining

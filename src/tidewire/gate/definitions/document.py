@@ -122,10 +122,20 @@ def check_name(name: str, path: str) -> None:
         )
 
 
-def one_of(spec: Mapping[str, Any], key: str, choices: Mapping[str, T], default: T, path: str) -> T:
-    """Return the choice that the text under `key` names."""
-    word = spec.get(key)
-    if word is None:
+def one_of(
+    spec: Mapping[str, Any],
+    key: str,
+    choices: Mapping[str, T],
+    default: T,
+    path: str,
+    *,
+    takes_null: bool = False,
+) -> T:
+    """Return the choice that the text under `key` names; with `takes_null`, null means the default."""
+    if key not in spec:
+        return default
+    word = spec[key]
+    if word is None and takes_null:
         return default
     if not isinstance(word, str) or word not in choices:
         reject(f"{path}.{key}", f"must be one of {', '.join(choices)}")

@@ -67,9 +67,14 @@ def plan_event(
         label=parse_text(spec, "label", known.label, path),
         label_plural=text_of(spec, "plural", known.label_plural, path),
         description=parse_text(spec, "description", known.description, path),
-        publishes_immediately=one_of(spec, "publish", _PUBLISHING, known.publishes_immediately, path),
+        publishes_immediately=one_of(
+            spec, "publish", _PUBLISHING, known.publishes_immediately, path, takes_null=True
+        ),
     )
-    if one_of(spec, "volume", _VOLUMES, known.is_high_volume, path) is not known.is_high_volume:
+    if (
+        one_of(spec, "volume", _VOLUMES, known.is_high_volume, path, takes_null=True)
+        is not known.is_high_volume
+    ):
         reject(f"{path}.volume", f"the volume of {known.name} cannot be changed")
     words = differing_words(known, changed, _WORDS)
     if words:
@@ -110,8 +115,8 @@ def _new_event(
         key_prefix=key_prefix(number, "e"),
         fields=fields,
         description=parse_text(spec, "description", "", path),
-        is_high_volume=one_of(spec, "volume", _VOLUMES, True, path),
-        publishes_immediately=one_of(spec, "publish", _PUBLISHING, False, path),
+        is_high_volume=one_of(spec, "volume", _VOLUMES, True, path, takes_null=True),
+        publishes_immediately=one_of(spec, "publish", _PUBLISHING, False, path, takes_null=True),
     )
     return event, [f"create platform event {name} with {len(fields)} fields"]
 

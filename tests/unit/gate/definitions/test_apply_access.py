@@ -63,6 +63,7 @@ async def test_roles_stand_below_their_parents_whatever_the_order(org: TestOrg) 
         ({"A": {"parent": "Nobody"}}, "no role Nobody"),
         ({"not a name": {}}, "letters"),
         ({"A": {"case_access": "all"}}, "one of"),
+        ({"A": {"case_access": None}}, "one of"),
         ({"A": {"color": "red"}}, "unknown keys"),
     ],
 )
